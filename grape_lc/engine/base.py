@@ -1,0 +1,117 @@
+"""What an engine is to the rest of the package.
+
+``EngineClient`` is the side that user code, adapters and the driver see: calls and programs.
+``GrapeEngine`` (vLLM in a process of its own) and ``ScriptedEngine`` (a fake that replays
+answers) implement it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from grape_lc.flow.sampling import Sampling
+
+if TYPE_CHECKING:
+    from grape_lc.flow.taskflow import TaskFlow
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Usage(NamedTuple):
+    """Token counts of one call.
+
+    prompt_tokens: tokens of the whole prompt.
+    completion_tokens: tokens sampled.
+    cached_tokens: prompt tokens whose KV existed when the call arrived, whatever the source.
+    ahead_tokens: the part of ``cached_tokens`` taken over from an open prompt.
+    ahead_outcome: why that part is what it is: ``adopted``, ``none`` (the call had no open
+        prompt), or the reason for which the open prompt could not be used.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    ahead_tokens: int = 0
+    ahead_outcome: str = "none"
+
+
+class CallDelta(NamedTuple):
+    """One piece of an answer.
+
+    text: text to append to what came before (may be empty).
+    token_ids: the tokens sampled since the last delta.
+    at: seconds on the monotonic clock of this machine when the engine delivered it.
+    finish_reason, usage: set on the last delta only.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    at: float
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+
+
+class CallRequest(BaseModel):
+    """One call of the model.
+
+    Exactly one of ``messages`` (OpenAI-style dictionaries with ``role`` and ``content``),
+    ``text`` and ``token_ids`` is set. ``program`` and ``task`` say which open prompt, if any,
+    was prepared for this call; a wrong or unknown value is harmless. ``label`` is free text
+    that observers see.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    messages: tuple[dict[str, Any], ...] | None = None
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    sampling: Sampling = Sampling()
+    program: str | None = None
+    task: str | None = None
+    label: str | None = None
+
+
+class CallObserver(Protocol):
+    """Sees every delta of every call of an engine; called on the engine's reader thread."""
+
+    def __call__(self, call_id: int, request: CallRequest, delta: CallDelta) -> None: ...
+
+
+class EngineClient(Protocol):
+    """Calls and programs, usable from threads and from event loops alike."""
+
+    @property
+    def model_name(self) -> str:
+        """Name or path of the model that is served."""
+        ...
+
+    def stream(self, request: CallRequest) -> Iterator[CallDelta]:
+        """Run a call; closing the iterator early cancels it.
+
+        Raises RequestError (bad request) or EngineError.
+        """
+        ...
+
+    def astream(self, request: CallRequest) -> AsyncIterator[CallDelta]:
+        """Like ``stream``, for the running event loop; cancelling the task cancels the call."""
+        ...
+
+    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+        """Announce a run of ``flow`` and return its program id, without waiting.
+
+        ``inputs`` may be incomplete: what is not known is not prefilled. The engine opens the
+        prompts of the flow's tasks and feeds them while upstream calls (those that name this
+        program and a task) decode.
+        """
+        ...
+
+    def close_program(self, program_id: str) -> None:
+        """Release all open prompts of a program; unknown ids are ignored."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Number of tokens of a text, without special tokens added."""
+        ...
