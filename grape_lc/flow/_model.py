@@ -1,0 +1,49 @@
+"""Base of the pydantic models of a flow: what pydantic finds wrong is raised as a FlowError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from grape_lc.errors import FlowError
+
+
+class FlowFormatError(FlowError):
+    """Data given for a flow, a task, a prompt or a variable has the wrong form."""
+
+
+class FlowModel(BaseModel):
+    """A frozen model without unknown fields whose constructor raises only FlowError.
+
+    Pydantic turns any ValueError that a validator raises into a ValidationError. The
+    constructor turns it back, so that a caller sees the FlowError that was meant.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise as_flow_error(type(self).__name__, error) from None
+
+
+def as_flow_error(what: str, error: ValidationError) -> FlowError:
+    """The FlowError inside ``error`` if a validator raised one, else a FlowFormatError.
+
+    ``what`` names the thing that was built; the message lists every place and its fault.
+    """
+    faults = []
+    for item in error.errors(include_url=False):
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, FlowError):
+            return cause
+        place = ".".join(str(part) for part in item["loc"]) or "value"
+        faults.append(f"{place}: {item['msg']} (got {_shorten(item['input'])})")
+    return FlowFormatError(f"{what}: " + "; ".join(faults))
+
+
+def _shorten(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,324 @@
+r"""Prompt templates: literal text and slots that are filled with the values of variables.
+
+    "Plan for: {problem}\n\nDraft:\n{draft|strip}"
+     └ literal ┘└ slot ┘└ literal ┘└ slot, with a transducer ┘
+
+``{{`` and ``}}`` stand for braces. A transducer changes the value on its way into the
+prompt; each one also works on a stream, so that a prompt can grow while its slot's value
+is still being written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import model_validator
+
+from grape_lc.errors import FlowError, FlowInputError, PromptSyntaxError
+from grape_lc.flow._model import FlowFormatError, FlowModel
+
+
+class TransducerStream:
+    """One value on its way through a transducer, piece by piece.
+
+    The outputs of all ``feed`` calls and of ``finish``, joined, equal ``apply`` of the whole
+    value, however it was cut. What was returned is final: later input never changes it.
+    """
+
+    def __init__(self, *, left: bool, right: bool) -> None:
+        self._dropping = left  # still inside the leading white space
+        self._holding = right  # trailing white space is held back: it may be the end
+        self._held = ""
+        self._finished = False
+
+    def feed(self, delta: str) -> str:
+        """Take the next piece and return what is certain to follow in the prompt.
+
+        Raises RuntimeError after ``finish``.
+        """
+        if self._finished:
+            raise RuntimeError(f"feed({delta!r}) after finish(): a stream carries one value")
+        if self._dropping:
+            delta = delta.lstrip()
+            if not delta:
+                return ""
+            self._dropping = False
+        if not self._holding:
+            return delta
+        body = delta.rstrip()
+        if not body:
+            self._held += delta
+            return ""
+        ready = self._held + body
+        self._held = delta[len(body) :]
+        return ready
+
+    def finish(self) -> str:
+        """End the value and return what is still owed; held-back white space is dropped."""
+        self._finished = True
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transducer:
+    """What happens to a value between the variable and the prompt.
+
+    left, right: drop white space (as ``str.strip`` defines it) on that side.
+    """
+
+    name: str
+    left: bool
+    right: bool
+
+    def apply(self, value: str) -> str:
+        """The text that stands in the prompt for ``value``."""
+        if self.left:
+            value = value.lstrip()
+        if self.right:
+            value = value.rstrip()
+        return value
+
+    def stream(self) -> TransducerStream:
+        """A fresh stream for one value."""
+        return TransducerStream(left=self.left, right=self.right)
+
+
+IDENTITY = Transducer("identity", left=False, right=False)
+
+TRANSDUCERS: Mapping[str, Transducer] = MappingProxyType(
+    {
+        transducer.name: transducer
+        for transducer in (
+            IDENTITY,
+            Transducer("strip", left=True, right=True),
+            Transducer("lstrip", left=True, right=False),
+            Transducer("rstrip", left=False, right=True),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal_:  # noqa: N801  (`Literal` is typing's)
+    """Text that stands in the prompt as it is; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place that is filled with the value of ``variable``, through ``transducer``."""
+
+    variable: str
+    transducer: Transducer = IDENTITY
+
+    def __str__(self) -> str:
+        suffix = "" if self.transducer == IDENTITY else f"|{self.transducer.name}"
+        return f"{{{self.variable}{suffix}}}"
+
+
+Segment = Literal_ | Slot
+
+# A run of ordinary text, a doubled brace, a slot without braces inside, or a stray brace.
+_TOKEN = re.compile(r"(?P<text>[^{}]+)|(?P<brace>\{\{|\}\})|\{(?P<slot>[^{}]*)\}|(?P<stray>[{}])")
+
+
+@lru_cache(maxsize=1024)
+def parse_template(text: str) -> tuple[Segment, ...]:
+    """Cut a template into segments; two literals never stand side by side.
+
+    Raises PromptSyntaxError on a stray brace, a slot that is not ``{name}`` or
+    ``{name|transducer}``, or an unknown transducer, and names the position.
+    """
+    segments: list[Segment] = []
+    literal: list[str] = []
+
+    def end_literal() -> None:
+        if literal:
+            segments.append(Literal_("".join(literal)))
+            literal.clear()
+
+    for match in _TOKEN.finditer(text):
+        if match["text"] is not None:
+            literal.append(match["text"])
+        elif match["brace"] is not None:
+            literal.append(match["brace"][0])
+        elif match["slot"] is not None:
+            end_literal()
+            segments.append(_parse_slot(match["slot"], _position(text, match.start())))
+        else:
+            raise PromptSyntaxError(
+                f"stray {match['stray']!r} at {_position(text, match.start())}: write {{{{ or "
+                "}} for a brace, {name} for a variable"
+            )
+    end_literal()
+    return tuple(segments)
+
+
+def _parse_slot(inside: str, position: str) -> Slot:
+    variable, bar, transducer = inside.partition("|")
+    shown = repr(f"{{{inside}}}" if len(inside) <= 40 else f"{{{inside[:40]}...}}")
+    if not variable.isidentifier():
+        raise PromptSyntaxError(
+            f"slot {shown} at {position} does not name a variable: write {{name}} or "
+            "{name|transducer}, and {{ or }} for a brace"
+        )
+    if not bar:
+        return Slot(variable)
+    if transducer not in TRANSDUCERS:
+        raise PromptSyntaxError(
+            f"slot {shown} at {position} has the unknown transducer {transducer!r}; "
+            f"known: {', '.join(TRANSDUCERS)}"
+        )
+    return Slot(variable, TRANSDUCERS[transducer])
+
+
+def _position(text: str, index: int) -> str:
+    line = text.count("\n", 0, index) + 1
+    column = index - (text.rfind("\n", 0, index) + 1) + 1
+    return f"line {line}, column {column}"
+
+
+def literal_to_template(text: str) -> str:
+    """The template that stands for exactly this text."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+class MessageTemplate(FlowModel):
+    """One chat message; ``content`` is a template."""
+
+    role: str
+    content: str
+
+    def __init__(self, role: str | None = None, content: str | None = None, **data: Any) -> None:
+        given = {"role": role, "content": content}
+        super().__init__(**{k: v for k, v in given.items() if v is not None}, **data)
+
+
+class PromptTemplate(FlowModel):
+    """The prompt of a task: either chat ``messages`` or one ``text`` for completion.
+
+    Raises PromptSyntaxError when a template does not parse or there is no text at all, and
+    FlowFormatError when not exactly one of the two is given.
+    """
+
+    messages: tuple[MessageTemplate, ...] | None = None
+    text: str | None = None
+
+    @classmethod
+    def of(cls, prompt: PromptLike) -> PromptTemplate:
+        """A template from a text, or from messages as pairs, mappings or MessageTemplates."""
+        if isinstance(prompt, PromptTemplate):
+            return prompt
+        if isinstance(prompt, str):
+            return cls(text=prompt)
+        return cls(messages=tuple(_message(index, item) for index, item in enumerate(prompt, 1)))
+
+    @model_validator(mode="after")
+    def _parses(self) -> PromptTemplate:
+        if (self.messages is None) == (self.text is None):
+            given = "neither" if self.text is None else "both"
+            raise FlowFormatError(f"a prompt has either messages or text; {given} given")
+        if self.messages is not None and not self.messages:
+            raise PromptSyntaxError("the prompt is empty: it has no messages")
+        if not any(segments for _, segments in self.sections):
+            raise PromptSyntaxError("the prompt is empty: it has no text at all")
+        return self
+
+    @property
+    def sections(self) -> tuple[tuple[str | None, tuple[Segment, ...]], ...]:
+        """(role, segments) of each message in order; of a text prompt one, with role None."""
+        if self.messages is None:
+            return ((None, parse_template(self.text or "")),)
+        sections = []
+        for index, message in enumerate(self.messages, 1):
+            try:
+                sections.append((message.role, parse_template(message.content)))
+            except PromptSyntaxError as error:
+                raise PromptSyntaxError(f"message {index} ({message.role}): {error}") from None
+        return tuple(sections)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every slot in prompt order; a variable that is read twice appears twice."""
+        return tuple(
+            segment
+            for _, segments in self.sections
+            for segment in segments
+            if isinstance(segment, Slot)
+        )
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables that the prompt reads, each once, by first appearance."""
+        return tuple(dict.fromkeys(slot.variable for slot in self.slots))
+
+    def render_partial(self, fill: Callable[[Slot], str]) -> list[dict[str, Any]] | str:
+        """The prompt with ``fill(slot)`` in the place of each slot.
+
+        ``fill`` is called once for each slot, in prompt order, and its text is used as it
+        is: the slot's transducer is not applied. Returns messages or a text, as the
+        prompt is.
+        """
+        rendered = [
+            (role, "".join(s.text if isinstance(s, Literal_) else fill(s) for s in segments))
+            for role, segments in self.sections
+        ]
+        if self.messages is None:
+            return rendered[0][1]
+        return [{"role": role, "content": content} for role, content in rendered]
+
+    def render_messages(self, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The chat messages for these values.
+
+        Raises FlowInputError on a missing value or one that is not a string, and FlowError
+        when the prompt is a text.
+        """
+        rendered = self.render_partial(lambda slot: _fill(slot, values))
+        if isinstance(rendered, str):
+            raise FlowError("the prompt is a text, not messages: use render_text")
+        return rendered
+
+    def render_text(self, values: Mapping[str, str]) -> str:
+        """The text for these values; errors as for ``render_messages``."""
+        rendered = self.render_partial(lambda slot: _fill(slot, values))
+        if not isinstance(rendered, str):
+            raise FlowError("the prompt has messages, not a text: use render_messages")
+        return rendered
+
+
+PromptLike = PromptTemplate | str | Sequence[MessageTemplate | tuple[str, str] | Mapping[str, str]]
+
+
+def _message(index: int, item: object) -> MessageTemplate:
+    if isinstance(item, MessageTemplate):
+        return item
+    if isinstance(item, Mapping):
+        unknown = sorted(str(key) for key in item if key not in ("role", "content"))
+        if unknown or len(item) != 2:
+            raise FlowFormatError(
+                f"message {index} has the keys {list(item)}: it takes 'role' and 'content'"
+            )
+        return MessageTemplate(item["role"], item["content"])
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        return MessageTemplate(item[0], item[1])
+    raise FlowFormatError(
+        f"message {index} is {item!r}: write (role, content) or a mapping with these two keys"
+    )
+
+
+def _fill(slot: Slot, values: Mapping[str, str]) -> str:
+    if slot.variable not in values:
+        known = ", ".join(values) or "none"
+        raise FlowInputError(f"no value for {slot}; values given: {known}")
+    value = values[slot.variable]
+    if not isinstance(value, str):
+        raise FlowInputError(
+            f"the value for {slot} is {type(value).__name__}, not a string: {value!r}"
+        )
+    return slot.transducer.apply(value)
