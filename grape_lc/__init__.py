@@ -1,0 +1,59 @@
+"""Micro-task-level serving for agent graphs on stock vLLM.
+
+Names are loaded on first use, so that ``import grape_lc`` is quick and imports neither vllm,
+torch, langchain nor langgraph.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grape_lc.adapters.langchain import ChatGrape
+    from grape_lc.adapters.langgraph import attach, to_taskflow
+    from grape_lc.engine.scripted import ScriptedEngine
+    from grape_lc.errors import GrapeError
+    from grape_lc.flow import InputVar, IntermediateVar, OutputVar, Sampling, TaskFlow
+    from grape_lc.runtime.client import GrapeEngine
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "ChatGrape": "grape_lc.adapters.langchain",
+    "GrapeEngine": "grape_lc.runtime.client",
+    "GrapeError": "grape_lc.errors",
+    "InputVar": "grape_lc.flow",
+    "IntermediateVar": "grape_lc.flow",
+    "OutputVar": "grape_lc.flow",
+    "Sampling": "grape_lc.flow",
+    "ScriptedEngine": "grape_lc.engine.scripted",
+    "TaskFlow": "grape_lc.flow",
+    "attach": "grape_lc.adapters.langgraph",
+    "to_taskflow": "grape_lc.adapters.langgraph",
+}
+
+__all__ = [
+    "ChatGrape",
+    "GrapeEngine",
+    "GrapeError",
+    "InputVar",
+    "IntermediateVar",
+    "OutputVar",
+    "Sampling",
+    "ScriptedEngine",
+    "TaskFlow",
+    "__version__",
+    "attach",
+    "to_taskflow",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'grape_lc' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,165 @@
+"""Runs a TaskFlow on any engine: a task's call is sent as soon as its variables are written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+from grape_lc.engine.base import CallRequest, EngineClient
+from grape_lc.flow.events import FlowEvent, ProgramFinished, TaskFinished, TaskStarted, TokenEvent
+from grape_lc.flow.taskflow import Task, TaskFlow
+
+
+async def run_events(
+    engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str]
+) -> AsyncIterator[FlowEvent]:
+    """Events of one run, in the order in which they happen; ProgramFinished is the last.
+
+    Tasks run side by side where the flow allows it. If one fails, the others are cancelled and
+    its error is raised. Closing the iterator cancels the run. Raises RequestError or
+    EngineError.
+    """
+    program = await asyncio.to_thread(engine.open_program, flow, inputs)
+    run = _Run(engine, flow, program, dict(inputs))
+    try:
+        run.start_ready()
+        while run.tasks:
+            yield await run.next_event()
+        while not run.events.empty():
+            yield run.events.get_nowait()
+        yield ProgramFinished(program, run.outputs(), dict(run.values), time.monotonic())
+    finally:
+        await run.cancel()
+        engine.close_program(program)
+
+
+class _Run:
+    """Calls in flight and values written so far."""
+
+    def __init__(
+        self, engine: EngineClient, flow: TaskFlow, program: str, values: dict[str, str]
+    ) -> None:
+        self.engine = engine
+        self.flow = flow
+        self.program = program
+        self.values = values
+        self.waiting = list(flow.order())
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.events: asyncio.Queue[FlowEvent] = asyncio.Queue()
+
+    def start_ready(self) -> None:
+        """Send the call of every task whose variables are all written."""
+        ready = [t for t in self.waiting if all(v in self.values for v in t.prompt.variables)]
+        for task in ready:
+            self.waiting.remove(task)
+            self.tasks.add(asyncio.create_task(self._call(task), name=f"grape:{task.name}"))
+
+    async def next_event(self) -> FlowEvent:
+        """The next event, or the error of a call that failed."""
+        getter = asyncio.ensure_future(self.events.get())
+        try:
+            while not getter.done():
+                done, _ = await asyncio.wait(
+                    {getter, *self.tasks}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done - {getter}:
+                    self.tasks.discard(task)
+                    task.result()
+            return getter.result()
+        finally:
+            getter.cancel()
+
+    async def _call(self, task: Task) -> None:
+        rendered = task.prompt.render_partial(
+            lambda slot: slot.transducer.apply(self.values[slot.variable])
+        )
+        request = CallRequest(
+            messages=None if isinstance(rendered, str) else tuple(rendered),
+            text=rendered if isinstance(rendered, str) else None,
+            sampling=task.sampling,
+            program=self.program,
+            task=task.name,
+        )
+        self._emit(TaskStarted(self.program, task.name, time.monotonic()))
+        text = ""
+        stream = self.engine.astream(request)
+        async with contextlib.aclosing(stream):  # type: ignore[type-var]
+            async for delta in stream:
+                text += delta.text
+                self._emit(
+                    TokenEvent(self.program, task.name, delta.text, delta.token_ids, delta.at)
+                )
+                if delta.finish_reason is not None and delta.usage is not None:
+                    # The next call leaves before anyone is told: it is what the run waits for.
+                    self.values[task.output] = text
+                    self.start_ready()
+                    self._emit(
+                        TaskFinished(
+                            self.program,
+                            task.name,
+                            text,
+                            delta.finish_reason,
+                            delta.usage,
+                            delta.at,
+                        )
+                    )
+
+    def _emit(self, event: FlowEvent) -> None:
+        self.events.put_nowait(event)
+
+    def outputs(self) -> dict[str, str]:
+        """Values of the output variables, in the order of declaration."""
+        return {v.name: self.values[v.name] for v in self.flow.variables if v.kind == "output"}
+
+    async def cancel(self) -> None:
+        """End what still runs and wait until it has ended."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def run_events_sync(
+    engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str]
+) -> Iterator[FlowEvent]:
+    """``run_events`` for synchronous code; works inside a running event loop too.
+
+    The run lives on an event loop in a thread of its own, which ends with the iterator.
+    """
+    events: queue.SimpleQueue[FlowEvent | BaseException | None] = queue.SimpleQueue()
+    loop = asyncio.new_event_loop()
+
+    async def pump() -> None:
+        stream = run_events(engine, flow, inputs)
+        async with contextlib.aclosing(stream):  # type: ignore[type-var]
+            async for event in stream:
+                events.put(event)
+
+    job = loop.create_task(pump())
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(job)
+            events.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            events.put(error)
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    thread = threading.Thread(target=run, name="grape-flow", daemon=True)
+    thread.start()
+    try:
+        while (event := events.get()) is not None:
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+    finally:
+        with contextlib.suppress(RuntimeError):  # the loop may have ended by itself
+            loop.call_soon_threadsafe(job.cancel)
+        thread.join()

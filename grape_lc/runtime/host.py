@@ -1,0 +1,278 @@
+"""The engine host: a process that owns the engine and the table of open prompts.
+
+The user's process starts it and talks to it over an inherited socket (``wire``). It ends by
+itself when that socket closes, so it cannot outlive its user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from grape_lc.engine.base import CallDelta, CallRequest
+from grape_lc.errors import CallFailedError, ConfigError, FlowError, GrapeError
+from grape_lc.flow.taskflow import TaskFlow
+from grape_lc.runtime import wire
+from grape_lc.runtime.programs import (
+    AppendPrompt,
+    Command,
+    OpenPrompt,
+    PromptTable,
+    PromptText,
+    ReleasePrompt,
+)
+
+CANCELLED = CallFailedError("the call was cancelled")
+
+
+class Call(Protocol):
+    """A prepared call: what the engine needs, tokenised and checked."""
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """The whole prompt."""
+        ...
+
+
+class HostedEngine(PromptText, Protocol):
+    """The engine as the host drives it; every method runs on the host's event loop."""
+
+    @property
+    def early_refusal(self) -> str | None:
+        """Why no open prompts can be kept, or None if they can."""
+        ...
+
+    async def prepare(self, request: CallRequest) -> Call:
+        """Render and tokenise a request. Raises RequestError."""
+        ...
+
+    def generate(self, call: Call, *, adopt: str | None, feeds: bool) -> AsyncIterator[CallDelta]:
+        """Run a call; closing the iterator aborts it."""
+        ...
+
+    async def open(self, key: str, ids: Sequence[int], hops: int) -> None:
+        """Begin an open prompt under a key that was never used before."""
+        ...
+
+    async def append(self, key: str, ids: Sequence[int], hops: int, final: bool) -> None:
+        """Extend an open prompt; unknown keys are ignored."""
+        ...
+
+    async def release(self, keys: Sequence[str]) -> None:
+        """Give open prompts back; unknown keys are ignored."""
+        ...
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget cached prefixes and open prompts; False while calls hold blocks."""
+        ...
+
+    async def stats(self) -> dict[str, Any]:
+        """Counters, blocks and slots in use."""
+        ...
+
+    def info(self) -> dict[str, Any]:
+        """Facts that do not change while the engine lives."""
+        ...
+
+    async def shutdown(self) -> None:
+        """End the engine's processes."""
+        ...
+
+
+def load_engine(path: str) -> Callable[..., HostedEngine]:
+    """The engine class at ``module:name``; the only place that decides which engine runs."""
+    module, _, name = path.partition(":")
+    factory: Callable[..., HostedEngine] = getattr(importlib.import_module(module), name)
+    return factory
+
+
+class Host:
+    """Serves one client over one socket until either side ends."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._asks: set[asyncio.Task[None]] = set()
+        self._engine: HostedEngine
+        self._table: PromptTable
+
+    async def run(self) -> None:
+        """Start the engine, serve until the client is gone, then end everything."""
+        line = await self._reader.readline()
+        if not line:
+            return
+        settings = wire.decode(line)
+        try:
+            self._start(settings)
+        except Exception as error:  # noqa: BLE001 - reported to the client, which raises it
+            self._send({"t": "failed", **_start_error(error)})
+            await self._writer.drain()
+            return
+        try:
+            self._send({"t": "ready", "info": self._engine.info()})
+            await self._serve()
+        finally:
+            await self._end()
+
+    def _start(self, settings: wire.Message) -> None:
+        # Blocks the loop on purpose: there is nothing else to serve yet.
+        self._send({"t": "progress", "text": "importing the engine"})
+        factory = load_engine(settings["engine"])
+        self._send({"t": "progress", "text": "loading the model"})
+        self._engine = factory(settings["model"], settings["scheduler"], settings["args"])
+        enabled = settings["scheduler"] == "grape" and self._engine.early_refusal is None
+        self._table = PromptTable(self._engine, enabled=enabled)
+
+    async def _serve(self) -> None:
+        while line := await self._reader.readline():
+            message = wire.decode(line)
+            match message["t"]:
+                case "call":
+                    task = asyncio.create_task(self._call(message["id"], message["req"]))
+                    self._calls[message["id"]] = task
+                case "cancel":
+                    if (running := self._calls.get(message["id"])) is not None:
+                        running.cancel()
+                case "open":
+                    await self._open_program(message)
+                case "close":
+                    await self._run(self._table.close_program(message["program"]))
+                case "ask":
+                    ask = asyncio.create_task(self._answer(message))
+                    self._asks.add(ask)
+                    ask.add_done_callback(self._asks.discard)
+                case "stop":
+                    return
+                case other:
+                    raise ValueError(f"unknown message {other!r} from the client")
+
+    async def _end(self) -> None:
+        tasks = [*self._calls.values(), *self._asks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._engine.shutdown()
+
+    # ------------------------------------------------------------------ messages
+
+    async def _open_program(self, message: wire.Message) -> None:
+        try:
+            flow = TaskFlow.model_validate(message["flow"])
+        except (ValidationError, FlowError):
+            # The client validated it before; a prediction that does not parse is only lost.
+            self._table.counts["bad_flow"] += 1
+            return
+        await self._run(self._table.open_program(message["program"], flow, message["inputs"]))
+
+    async def _call(self, call_id: int, raw: wire.Message) -> None:
+        request: CallRequest | None = None
+        adopt: str | None = None
+        complete = False
+        try:
+            request = CallRequest.model_validate(raw)
+            call = await self._engine.prepare(request)
+            program, task = request.program, request.task
+            adopt = self._table.take(program, task)
+            await self._run(self._table.call_started(program, task))
+            feeds = self._table.feeds(program, task)
+            deltas = self._engine.generate(call, adopt=adopt, feeds=feeds)
+            async with contextlib.aclosing(deltas):  # type: ignore[type-var]
+                async for delta in deltas:
+                    self._send(wire.delta_message(call_id, delta))
+                    await self._run(
+                        self._table.call_text(program, task, delta.text, len(delta.token_ids))
+                    )
+                    complete = delta.finish_reason is not None
+        except asyncio.CancelledError:
+            self._send(
+                {"t": "error", "id": call_id, "kind": "CallFailedError", "text": "cancelled"}
+            )
+            raise
+        except Exception as error:  # noqa: BLE001 - this call's error; the others go on
+            self._send({"t": "error", "id": call_id, **wire.error_message(error)})
+        finally:
+            self._calls.pop(call_id, None)
+            if adopt is not None and not complete:
+                # The call may have ended before the engine saw it; a key that the engine has
+                # used up is ignored there.
+                await self._engine.release([adopt])
+            if request is not None:
+                await self._run(
+                    self._table.call_finished(request.program, request.task, complete=complete)
+                )
+
+    async def _answer(self, message: wire.Message) -> None:
+        reply: wire.Message = {"t": "answer", "id": message["id"]}
+        try:
+            reply["value"] = await self._ask(message["what"], message.get("args", {}))
+        except Exception as error:  # noqa: BLE001 - the answer to this question is the error
+            reply = {"t": "error", "id": message["id"], **wire.error_message(error)}
+        self._send(reply)
+
+    async def _ask(self, what: str, args: dict[str, Any]) -> Any:
+        match what:
+            case "stats":
+                return {
+                    **await self._engine.stats(),
+                    "programs": len(self._table),
+                    "table": dict(self._table.counts),
+                }
+            case "reset":
+                return await self._engine.reset_prefix_cache()
+            case "tokens":
+                return list(self._engine.encode(args["text"], chat=True)[0])
+            case "prompt":
+                call = await self._engine.prepare(CallRequest.model_validate(args["req"]))
+                return list(call.token_ids)
+        raise ConfigError(f"unknown question {what!r}; known: stats, reset, tokens, prompt")
+
+    async def _run(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case OpenPrompt(key, ids, hops):
+                    await self._engine.open(key, ids, hops)
+                case AppendPrompt(key, ids, hops, final):
+                    await self._engine.append(key, ids, hops, final)
+                case ReleasePrompt(key):
+                    await self._engine.release([key])
+
+    def _send(self, message: wire.Message) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(wire.encode(message))
+
+
+def _start_error(error: Exception) -> wire.Message:
+    if isinstance(error, GrapeError) and not isinstance(error, CallFailedError):
+        return wire.error_message(error)
+    return {"kind": "EngineStartError", "text": f"{type(error).__name__}: {error}"}
+
+
+async def _main(fd: int) -> None:
+    sock = socket.socket(fileno=fd)
+    reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 30)
+    # Only the client decides when the host ends; Ctrl-C in a terminal reaches the client.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+    await Host(reader, writer).run()
+
+
+def main() -> None:
+    """Entry point of the host process: ``python -m grape_lc.runtime.host --fd N``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    fd = parser.parse_args().fd
+    os.set_inheritable(fd, False)
+    asyncio.run(_main(fd))
+
+
+if __name__ == "__main__":
+    main()

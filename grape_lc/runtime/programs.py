@@ -1,0 +1,400 @@
+"""The table of open prompts: what each running program may have prefilled, and from what.
+
+Pure: events go in (a program was announced, an upstream call produced text), commands for the
+engine come out (open, append, release). No clock, no I/O, so one thread owns it and tests drive
+it directly.
+
+State of one prompt (a task of a program):
+
+    pending --open--> open --all text known--> complete
+       |                |                         |
+       +------+---------+-----------+-------------+
+              | its call arrived    | program ended, upstream ran again
+              v                     v
+            taken                released
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from grape_lc.flow.taskflow import Task, TaskFlow
+from grape_lc.flow.template import PromptTemplate, Slot, TransducerStream
+from grape_lc.runtime.splicer import Splicer
+
+APPEND_CHUNK = 8
+"""Upstream tokens after which a prompt is extended: the weight of a partial edge."""
+
+_MARK_START, _MARK_END = "\ue1f0", "\ue1f1"
+
+
+@dataclass(frozen=True)
+class OpenPrompt:
+    """Begin to prefill ``ids`` under a key that was never used before."""
+
+    key: str
+    ids: Sequence[int]
+    hops: int
+
+
+@dataclass(frozen=True)
+class AppendPrompt:
+    """Extend an open prompt; ``final`` says that its text is complete."""
+
+    key: str
+    ids: Sequence[int]
+    hops: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class ReleasePrompt:
+    """Give an open prompt's KV back."""
+
+    key: str
+
+
+Command = OpenPrompt | AppendPrompt | ReleasePrompt
+
+
+class PromptText(Protocol):
+    """How the engine turns prompts into text and text into ids."""
+
+    def render(self, prompt: list[dict[str, Any]] | str) -> str:
+        """The text that is tokenised: chat template applied, answer marker added."""
+        ...
+
+    def encode(self, text: str, *, chat: bool) -> tuple[Sequence[int], Sequence[int] | None]:
+        """Ids of a rendered text and the character index at which each ends (or None)."""
+        ...
+
+
+class State(StrEnum):
+    """See the drawing above."""
+
+    PENDING = "pending"
+    OPEN = "open"
+    COMPLETE = "complete"
+    TAKEN = "taken"
+    RELEASED = "released"
+
+
+_MOVES: Mapping[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.OPEN, State.TAKEN, State.RELEASED}),
+    State.OPEN: frozenset({State.COMPLETE, State.TAKEN, State.RELEASED}),
+    State.COMPLETE: frozenset({State.TAKEN, State.RELEASED}),
+    State.TAKEN: frozenset(),
+    State.RELEASED: frozenset(),
+}
+
+
+@dataclass
+class _Value:
+    """Text of a variable: an input, or what an upstream call produced so far."""
+
+    text: str = ""
+    done: bool = False
+
+
+@dataclass
+class _Prompt:
+    """One task's prompt while it grows."""
+
+    task: Task
+    key: str
+    splicer: Splicer
+    state: State = State.PENDING
+    slot: Slot | None = None  # the slot that is being filled; None: all text known
+    stream: TransducerStream | None = None
+    seen: int = 0  # characters of the slot's source that went into the stream
+    fresh: int = 0  # upstream tokens since the last commit
+    story: list[str] = field(default_factory=list)
+
+    def move(self, state: State, why: str) -> None:
+        if state not in _MOVES[self.state]:
+            raise AssertionError(
+                f"open prompt {self.key}: {self.state} -> {state} ({why}) is not allowed; "
+                f"story: {'; '.join(self.story)}"
+            )
+        self.story.append(f"{self.state}->{state}: {why}")
+        self.state = state
+
+    @property
+    def alive(self) -> bool:
+        return self.state in (State.PENDING, State.OPEN, State.COMPLETE)
+
+    @property
+    def in_engine(self) -> bool:
+        return self.state in (State.OPEN, State.COMPLETE)
+
+
+@dataclass
+class _Program:
+    """A run of a flow: values known so far and the prompts that wait for more."""
+
+    id: str
+    flow: TaskFlow
+    values: dict[str, _Value]
+    running: set[str] = field(default_factory=set)  # tasks with a call in flight
+    prompts: dict[str, _Prompt] = field(default_factory=dict)
+
+
+class PromptTable:
+    """All programs of one engine. Every method returns the commands that the engine must run.
+
+    ``enabled=False`` keeps the bookkeeping out altogether: no program is ever recorded.
+    """
+
+    def __init__(
+        self, text: PromptText, *, chunk: int = APPEND_CHUNK, enabled: bool = True
+    ) -> None:
+        self._text = text
+        self._chunk = chunk
+        self._enabled = enabled
+        self._programs: dict[str, _Program] = {}
+        self._serial = 0
+        self.counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    # ------------------------------------------------------------------ programs
+
+    def open_program(
+        self, program_id: str, flow: TaskFlow, inputs: Mapping[str, str]
+    ) -> list[Command]:
+        """Record a run and open the prompt of every task that waits for another one.
+
+        Tasks that wait for none are left out: their call is about to arrive by itself.
+        """
+        if not self._enabled or program_id in self._programs:
+            return []
+        if any(_MARK_START in value for value in inputs.values()):
+            self.counts["skipped_marker_in_input"] += 1
+            return []
+        program = _Program(
+            program_id, flow, {name: _Value(text, True) for name, text in inputs.items()}
+        )
+        self._programs[program_id] = program
+        self.counts["programs"] += 1
+        commands: list[Command] = []
+        for task in flow.order():
+            if flow.upstream(task.name):
+                commands += self._begin(program, task)
+        return commands
+
+    def close_program(self, program_id: str) -> list[Command]:
+        """Forget a run and release what it still holds."""
+        program = self._programs.pop(program_id, None)
+        if program is None:
+            return []
+        return [c for p in program.prompts.values() for c in self._release(p, "program closed")]
+
+    # ------------------------------------------------------------------ calls
+
+    def call_started(self, program_id: str | None, task_name: str | None) -> list[Command]:
+        """A call of this task begins to decode. If the task ran before, what was built on its
+        old answer is released and begun again.
+        """
+        program, task = self._find(program_id, task_name)
+        if program is None or task is None:
+            return []
+        commands: list[Command] = []
+        old = program.values.get(task.output)
+        program.running.add(task.name)
+        program.values[task.output] = _Value()
+        if old is not None and old.text:
+            for name in program.flow.downstream(task.name):
+                prompt = program.prompts.get(name)
+                if prompt is not None and prompt.alive:
+                    commands += self._release(prompt, f"{task.name} runs again")
+                    commands += self._begin(program, program.flow.task(name))
+        return commands
+
+    def call_text(
+        self, program_id: str | None, task_name: str | None, text: str, tokens: int
+    ) -> list[Command]:
+        """An upstream call produced ``text``, made of ``tokens`` tokens."""
+        program, task = self._find(program_id, task_name)
+        if program is None or task is None:
+            return []
+        value = program.values.setdefault(task.output, _Value())
+        value.text += text
+        commands: list[Command] = []
+        for prompt in self._fed_by(program, task):
+            prompt.fresh += tokens
+            if prompt.fresh >= self._chunk:
+                commands += self._grow(program, prompt)
+        return commands
+
+    def call_finished(
+        self, program_id: str | None, task_name: str | None, *, complete: bool
+    ) -> list[Command]:
+        """An upstream call ended; ``complete`` says that its text stands as the task's output."""
+        program, task = self._find(program_id, task_name)
+        if program is None or task is None:
+            return []
+        program.running.discard(task.name)
+        value = program.values.setdefault(task.output, _Value())
+        if not complete:
+            return []
+        value.done = True
+        return [c for p in self._fed_by(program, task) for c in self._grow(program, p)]
+
+    def feeds(self, program_id: str | None, task_name: str | None) -> bool:
+        """Whether open prompts wait for this task's answer."""
+        program, task = self._find(program_id, task_name)
+        return program is not None and task is not None and bool(self._fed_by(program, task))
+
+    def take(self, program_id: str | None, task_name: str | None) -> str | None:
+        """The real call of this task arrived: hand its open prompt's key over, if it has one."""
+        program, task = self._find(program_id, task_name)
+        prompt = program.prompts.get(task.name) if program and task else None
+        if prompt is None or not prompt.alive:
+            return None
+        held = prompt.in_engine
+        prompt.move(State.TAKEN, "its call arrived")
+        self.counts["taken" if held else "taken_before_open"] += 1
+        return prompt.key if held else None
+
+    # ------------------------------------------------------------------ growing
+
+    def _begin(self, program: _Program, task: Task) -> list[Command]:
+        self._serial += 1
+        chat = task.prompt.messages is not None
+        splicer = Splicer(lambda text: self._text.encode(text, chat=chat))
+        prompt = _Prompt(task, f"grape/{program.id}/{task.name}/{self._serial}", splicer)
+        program.prompts[task.name] = prompt
+        self._next_slot(program, prompt)
+        return self._grow(program, prompt)
+
+    def _grow(self, program: _Program, prompt: _Prompt) -> list[Command]:
+        """Take in whatever text became known and commit what is certain of it."""
+        if not prompt.alive or prompt.splicer.broken or prompt.state is State.COMPLETE:
+            return []
+        while prompt.slot is not None and self._fill(program, prompt):
+            self._next_slot(program, prompt)
+        prompt.fresh = 0
+        complete = prompt.slot is None
+        ids = prompt.splicer.commit(final=complete)
+        if prompt.splicer.broken:
+            self.counts["splice_broken"] += 1
+            return []
+        return self._emit(program, prompt, ids, complete)
+
+    def _emit(
+        self, program: _Program, prompt: _Prompt, ids: list[int], complete: bool
+    ) -> list[Command]:
+        commands: list[Command] = []
+        hops = self._hops(program, prompt.task.name)
+        if prompt.state is State.PENDING and ids:
+            prompt.move(State.OPEN, f"{len(ids)} tokens known")
+            commands.append(OpenPrompt(prompt.key, ids, hops))
+        elif prompt.state is State.OPEN and (ids or complete):
+            commands.append(AppendPrompt(prompt.key, ids, hops, complete))
+        if prompt.state is State.OPEN and complete:
+            prompt.move(State.COMPLETE, "all text known")
+        return commands
+
+    def _fill(self, program: _Program, prompt: _Prompt) -> bool:
+        """Feed the current slot from its source; True once the slot is full."""
+        assert prompt.slot is not None
+        value = program.values.get(prompt.slot.variable)
+        if value is None:
+            return False
+        if prompt.stream is None:
+            prompt.stream = prompt.slot.transducer.stream()
+        prompt.splicer.feed(prompt.stream.feed(value.text[prompt.seen :]))
+        prompt.seen = len(value.text)
+        if value.done:
+            prompt.splicer.feed(prompt.stream.finish())
+        return value.done
+
+    def _next_slot(self, program: _Program, prompt: _Prompt) -> None:
+        """Append the known text up to the next slot whose value is not complete."""
+        prefix, slot = self._known_prefix(program, prompt.task.prompt)
+        have = prompt.splicer.text
+        if not prefix.startswith(have):
+            # The chat template changed the text of a slot (it may trim): what was committed so
+            # far is kept, and compared when the call arrives.
+            prompt.splicer.broken = True
+            prompt.slot = None
+            self.counts["template_rewrote_slot"] += 1
+            return
+        prompt.splicer.feed(prefix[len(have) :])
+        prompt.slot, prompt.stream, prompt.seen = slot, None, 0
+
+    def _known_prefix(self, program: _Program, template: PromptTemplate) -> tuple[str, Slot | None]:
+        """The prompt's text up to the first slot without a complete value, and that slot."""
+        missing: list[Slot] = []
+
+        def fill(slot: Slot) -> str:
+            value = program.values.get(slot.variable)
+            if value is not None and value.done:
+                return slot.transducer.apply(value.text)
+            missing.append(slot)
+            return f"{_MARK_START}{len(missing) - 1}{_MARK_END}"
+
+        text = self._text.render(template.render_partial(fill))
+        at = text.find(_MARK_START)
+        if at < 0:
+            return text, None
+        number = int(text[at + 1 : text.index(_MARK_END, at)])
+        return text[:at], missing[number]
+
+    # ------------------------------------------------------------------ helpers
+
+    def _find(
+        self, program_id: str | None, task_name: str | None
+    ) -> tuple[_Program | None, Task | None]:
+        program = self._programs.get(program_id) if program_id is not None else None
+        if program is None or task_name is None:
+            return None, None
+        task = next((t for t in program.flow.tasks if t.name == task_name), None)
+        if task is None:
+            self.counts["unknown_task"] += 1
+        return program, task
+
+    def _fed_by(self, program: _Program, task: Task) -> list[_Prompt]:
+        """Prompts whose current slot is the output of ``task``."""
+        return [
+            prompt
+            for prompt in program.prompts.values()
+            if prompt.alive and prompt.slot is not None and prompt.slot.variable == task.output
+        ]
+
+    def _hops(self, program: _Program, task_name: str) -> int:
+        """Calls that must still end before this task's call can begin (at least 1)."""
+        flow = program.flow
+        wait: dict[str, int] = {}
+        for task in flow.order():  # upstream tasks come first
+            value = program.values.get(task.output)
+            if value is not None and value.done:
+                wait[task.name] = 0
+            elif task.name in program.running:
+                wait[task.name] = 1
+            else:
+                wait[task.name] = 1 + max((wait[u] for u in flow.upstream(task.name)), default=0)
+        return max((wait[u] for u in flow.upstream(task_name)), default=1) or 1
+
+    def _release(self, prompt: _Prompt, why: str) -> list[Command]:
+        if not prompt.alive:
+            return []
+        held = prompt.in_engine
+        prompt.move(State.RELEASED, why)
+        return [ReleasePrompt(prompt.key)] if held else []
+
+    def validate(self) -> None:
+        """Raise AssertionError if the table contradicts itself."""
+        keys = [p.key for g in self._programs.values() for p in g.prompts.values()]
+        assert len(keys) == len(set(keys)), "a key is used twice"
+        for program in self._programs.values():
+            assert program.running <= {t.name for t in program.flow.tasks}, program.running
+            for prompt in program.prompts.values():
+                prompt.splicer.validate()
+                if prompt.state is State.COMPLETE:
+                    assert prompt.slot is None, f"{prompt.key} is complete but waits for a slot"

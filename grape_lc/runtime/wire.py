@@ -1,0 +1,79 @@
+"""Messages between the user's process and the engine host: one JSON object a line.
+
+The two ends share a socket pair, so there is no port, and the end of either process is seen by
+the other as the end of the stream. JSON, not pickle: a message can only ever be data.
+
+    client -> host                              host -> client
+    start  settings of the engine               progress text     while it loads
+    call   id, request                          ready    info     it serves now
+    cancel id                                   failed   kind, text   it did not come up
+    open   program, flow, inputs                delta    id, text, token ids, time, end
+    close  program                              error    id, kind, text
+    ask    id, what, arguments                  answer   id, value
+    stop
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from grape_lc import errors
+from grape_lc.engine.base import CallDelta, Usage
+
+Message = dict[str, Any]
+
+
+def encode(message: Message) -> bytes:
+    """One line, newline included."""
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message of one line."""
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise TypeError(f"expected a JSON object on the wire, got {type(message).__name__}")
+    return message
+
+
+def delta_message(call_id: int, delta: CallDelta) -> Message:
+    """``delta`` of call ``call_id`` as a message; end fields only when it is the last one."""
+    message: Message = {
+        "t": "delta",
+        "id": call_id,
+        "text": delta.text,
+        "ids": delta.token_ids,
+        "at": delta.at,
+    }
+    if delta.finish_reason is not None:
+        message["end"] = delta.finish_reason
+        message["usage"] = delta.usage
+    return message
+
+
+def delta_of(message: Message) -> CallDelta:
+    """The inverse of ``delta_message``."""
+    usage = message.get("usage")
+    return CallDelta(
+        text=message["text"],
+        token_ids=tuple(message["ids"]),
+        at=message["at"],
+        finish_reason=message.get("end"),
+        usage=Usage(*usage) if usage is not None else None,
+    )
+
+
+def error_message(error: BaseException) -> Message:
+    """Kind and text of an error; what is not ours becomes a CallFailedError."""
+    if isinstance(error, errors.GrapeError):
+        return {"kind": type(error).__name__, "text": str(error)}
+    return {"kind": "CallFailedError", "text": f"{type(error).__name__}: {error}"}
+
+
+def error_of(message: Message) -> errors.GrapeError:
+    """The error that ``error_message`` described."""
+    kind = getattr(errors, message["kind"], errors.CallFailedError)
+    if not (isinstance(kind, type) and issubclass(kind, errors.GrapeError)):
+        kind = errors.CallFailedError
+    return kind(message["text"])
