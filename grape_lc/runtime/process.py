@@ -32,6 +32,7 @@ from grape_lc.runtime import wire
 Sink = Callable[[wire.Message], None]
 Progress = Callable[[str], None]
 
+HOST = "grape_lc.runtime.host"
 _STOP_GRACE_S = 10.0
 _LOG_TAIL_LINES = 25
 _BUFFER_BYTES = 1 << 20
@@ -68,7 +69,7 @@ class HostProcess:
                         sys.executable,
                         "-P",
                         "-m",
-                        "grape_lc.runtime.host",
+                        HOST,
                         "--fd",
                         str(theirs.fileno()),
                     ],

@@ -281,7 +281,7 @@ class PromptTable:
         prompt.fresh = 0
         complete = prompt.slot is None
         ids = prompt.splicer.commit(final=complete)
-        if prompt.splicer.broken:
+        if ids is None:
             self.counts["splice_broken"] += 1
             return []
         return self._emit(program, prompt, ids, complete)

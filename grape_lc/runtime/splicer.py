@@ -62,18 +62,18 @@ class Splicer:
         """Append text; nothing is tokenised before ``commit``."""
         self._text += text
 
-    def commit(self, *, final: bool = False) -> list[int]:
+    def commit(self, *, final: bool = False) -> list[int] | None:
         """Commit and return the ids that are now certain; all of them if ``final``.
 
-        ``final`` says that no text follows.
+        ``final`` says that no text follows. None once the splicer is broken.
         """
         if self.broken:
-            return []
+            return None
         stable = self._text if final else self._stable_text()
         start, ids, ends = self._tokenise(stable)
         if start is None:
             self.broken = True
-            return []
+            return None
         keep = len(ids) if final else max(len(ids) - self._hold_back, 0)
         new, new_ends = ids[:keep], ends[:keep]
         self._ids.extend(new)
