@@ -1,0 +1,96 @@
+"""Runs a workload on a graph: one thread a program, each started when it arrives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple, Protocol
+
+from grape_lc.bench.collect import Collector
+from grape_lc.bench.metrics import ProgramRecord, RunRecord
+from grape_lc.bench.workload import Arrival
+from grape_lc.runtime.client import call_label
+
+_TICK_S = 0.25
+
+
+class Graph(Protocol):
+    """The part of a compiled LangGraph graph that a run needs."""
+
+    def invoke(self, input: dict[str, Any], /) -> Any:  # noqa: A002 - LangGraph's own name
+        """Run the graph to its end and return the final state."""
+        ...
+
+
+class RunResult(NamedTuple):
+    """What a run measured, and the final state of each program by name."""
+
+    record: RunRecord
+    states: dict[str, dict[str, Any]]
+
+
+class _Stopped(Exception):  # noqa: N818 - a signal between threads of this module
+    """The run was given up before this program arrived."""
+
+
+def run_programs(
+    graph: Graph,
+    arrivals: Sequence[Arrival],
+    collector: Collector,
+    *,
+    arm: str,
+    number: int,
+    on_tick: Callable[[int], None] = lambda done: None,
+) -> RunResult:
+    """Run every program of ``arrivals`` and wait for all of them.
+
+    arm, number: name this run; together they are unique for a collector.
+    on_tick: called with the number of finished programs several times a second.
+
+    Raises what a program raised first. Then, and on KeyboardInterrupt, programs that have not
+    arrived never start, and those that run are left to end when their engine is closed.
+    """
+    stop = threading.Event()
+
+    def program(arrival: Arrival) -> tuple[float, float, dict[str, Any]]:
+        if stop.wait(arrival.at - (time.monotonic() - begin)):
+            raise _Stopped
+        # In this thread only; LangGraph copies the context to wherever it runs nodes.
+        call_label.set(_label(arm, number, arrival))
+        arrived = time.monotonic()
+        state = graph.invoke({"problem": arrival.problem})
+        return arrived, time.monotonic(), state
+
+    pool = ThreadPoolExecutor(max_workers=max(len(arrivals), 1), thread_name_prefix="program")
+    begin = time.monotonic()
+    try:
+        futures = [pool.submit(program, arrival) for arrival in arrivals]
+        _wait(futures, on_tick)
+    except BaseException:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+    records, states = [], {}
+    for arrival, future in zip(arrivals, futures, strict=True):
+        arrived, finished, state = future.result()
+        calls = collector.calls(_label(arm, number, arrival))
+        records.append(ProgramRecord(arrival.name, arrived, finished, calls))
+        states[arrival.name] = state
+    return RunResult(RunRecord(arm, tuple(records)), states)
+
+
+def _wait(futures: Sequence[Future[Any]], on_tick: Callable[[int], None]) -> None:
+    pending: set[Future[Any]] = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_TICK_S, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+        on_tick(len(futures) - len(pending))
+
+
+def _label(arm: str, number: int, arrival: Arrival) -> str:
+    return f"{arm} {number}: {arrival.name}"
