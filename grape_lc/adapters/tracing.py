@@ -1,0 +1,344 @@
+"""to_taskflow: find out a graph's prompts by running it once on markers instead of texts.
+
+The graph runs natively, with a copy of everything that it would keep: its input texts and its
+model's answers are markers (markers.py), ChatGrape is answered by a recorder (recording.py).
+The prompts that come out are templates: a marker in them is a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import logging
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks.base import BaseCallbackHandler
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.channels import LastValue
+from langgraph.errors import GraphBubbleUp, GraphRecursionError
+from langgraph.pregel import Pregel
+from langgraph.store.memory import InMemoryStore
+from pydantic import BaseModel
+
+from grape_lc.adapters.inputs import WHOLE, input_items, message_name, messages_of
+from grape_lc.adapters.markers import Damaged, Found, marker, split
+from grape_lc.adapters.recording import (
+    RecordedCall,
+    RecordingEngine,
+    TooManyCallsError,
+    recording_engine,
+)
+from grape_lc.errors import TraceError
+from grape_lc.flow.taskflow import TaskFlow
+from grape_lc.flow.template import MessageTemplate, PromptTemplate, literal_to_template
+from grape_lc.flow.variables import InputVar, IntermediateVar, OutputVar
+
+logger = logging.getLogger(__name__)
+
+AnyGraph = Pregel[Any, Any, Any, Any]
+
+# Steps that a trace may take beyond one for each node: loops that would go on for ever, since
+# no marker ever says DONE, end here.
+_SPARE_STEPS = 25
+_MAX_CALLS = 200
+
+
+def to_taskflow(graph: AnyGraph, *, example: Any = None, name: str | None = None) -> TaskFlow:
+    """The TaskFlow of a compiled graph, found by running the graph once without a model.
+
+    **The nodes are executed**, in a thread of their own: what they do to files, databases or
+    services, they do. Only ChatGrape is replaced (any other model is really called), and the
+    checkpointer, store, cache and callbacks of the graph are left out.
+
+    example: an input of the graph, in any form that it takes. Texts in it, and texts of
+        messages, become input variables, whatever they say; other values are used as they
+        are. Without an example the input has every key of the input schema that is a ``str``
+        without a reducer.
+    name: of the flow; by default the graph's.
+
+    Tasks are named as ``attach`` expects it, their outputs ``<node>_text``. Text that a program
+    changed in another way than by stripping becomes an input variable of its own, ``opaque_1``
+    and so on, which no run gives: prefilling ahead stops there. What the nodes decide by the
+    content of a text, they decide by that of a marker: the flow shows one path.
+
+    If the graph fails under way, or goes in circles, the flow has what was seen up to there,
+    and a warning says so.
+
+    Raises TraceError when no call of ChatGrape was seen, TypeError when the graph is not
+    compiled.
+    """
+    check_compiled(graph)
+    symbols, graph_input = _symbolic_input(graph, example)
+    recorder = RecordingEngine(len(symbols), _MAX_CALLS)
+    failure = _run(graph, graph_input, recorder)
+    calls = recorder.calls
+    if not calls:
+        raise TraceError(
+            f"no call of ChatGrape was seen in graph {graph.name!r}"
+            + (f": {failure}" if failure else "")
+            + f"; nodes: {', '.join(graph.nodes)}; input keys: {', '.join(symbols) or 'none'}"
+        ) from (None if failure is None else failure.error)
+    if failure:
+        if failure.endless:
+            calls = tuple(call for call in calls if "#" not in call.task)
+        logger.warning(
+            "trace of graph %r: %s; the flow has the %d tasks seen up to there: %s",
+            graph.name,
+            failure,
+            len(calls),
+            ", ".join(call.task for call in calls),
+        )
+    return _Builder(name or graph.name or "flow", symbols, calls).build()
+
+
+def check_compiled(graph: object) -> None:
+    """Raise TypeError, with advice, for anything but a compiled graph."""
+    if not isinstance(graph, Pregel):
+        hint = ": call .compile() first" if hasattr(graph, "compile") else ""
+        raise TypeError(f"not a compiled LangGraph graph but {type(graph).__name__}{hint}")
+
+
+# -- input ------------------------------------------------------------------------------------
+
+
+def _symbolic_input(graph: AnyGraph, example: Any) -> tuple[list[str], Any]:
+    """Names of the input texts, by the numbers of their markers, and the input made of them."""
+    symbols: list[str] = []
+
+    def symbol(name: str) -> str:
+        symbols.append(name)
+        return marker(len(symbols) - 1)
+
+    if example is None:
+        return symbols, {key: symbol(key) for key in _text_keys(graph)}
+    if isinstance(example, str):
+        return symbols, symbol(WHOLE)
+    changed: dict[str, Any] = {}
+    for key, value in input_items(example):
+        if isinstance(value, str):
+            changed[key] = symbol(key)
+        elif (messages := messages_of(value)) is not None:
+            changed[key] = [
+                _symbolic_message(message, message_name(key, index), symbol)
+                for index, message in enumerate(messages)
+            ]
+    if isinstance(example, Mapping):
+        return symbols, {**example, **changed}
+    if isinstance(example, BaseModel):
+        return symbols, example.model_copy(update=changed)
+    if dataclasses.is_dataclass(example) and not isinstance(example, type):
+        return symbols, dataclasses.replace(example, **changed)
+    return symbols, example
+
+
+def _symbolic_message(
+    message: BaseMessage, name: str, symbol: typing.Callable[[str], str]
+) -> BaseMessage:
+    if not isinstance(message.content, str) or not message.content:
+        return message
+    return message.model_copy(update={"content": symbol(name)})
+
+
+def _text_keys(graph: AnyGraph) -> list[str]:
+    builder = getattr(graph, "builder", None)
+    schema = getattr(builder, "input_schema", None)
+    if schema is None:
+        return []
+    hints = typing.get_type_hints(schema)
+    # A key with a reducer gathers what nodes write: it starts empty.
+    return [
+        key
+        for key, hint in hints.items()
+        if hint is str and type(graph.channels.get(key)) is LastValue
+    ]
+
+
+# -- the run ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Failure:
+    error: BaseException
+    node: str | None
+
+    @property
+    def endless(self) -> bool:
+        return isinstance(self.error, GraphRecursionError | TooManyCallsError)
+
+    def __str__(self) -> str:
+        if self.endless:
+            return f"the graph went in circles ({type(self.error).__name__})"
+        where = "the graph" if self.node is None else f"node {self.node!r}"
+        return f"{where} failed on symbolic text with {type(self.error).__name__}: {self.error}"
+
+
+class _NodeErrors(BaseCallbackHandler):
+    """Notes the first node that fails."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self.node: str | None = None
+        self._nodes: dict[UUID, str] = {}
+
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        node = (metadata or {}).get("langgraph_node")
+        if isinstance(node, str):
+            self._nodes[run_id] = node
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        if self.node is None and not isinstance(error, GraphBubbleUp | asyncio.CancelledError):
+            self.node = self._nodes.get(run_id)
+
+
+def _run(graph: AnyGraph, graph_input: Any, recorder: RecordingEngine) -> _Failure | None:
+    """Run the graph to its end or its first error, in a thread with an event loop of its own.
+
+    So synchronous and asynchronous nodes run alike, also when the caller is in a loop.
+    """
+    errors = _NodeErrors()
+    # Handlers of the user's would see a run that is none.
+    config = {key: value for key, value in (graph.config or {}).items() if key != "callbacks"}
+    config["recursion_limit"] = len(graph.nodes) + _SPARE_STEPS
+    config["callbacks"] = [errors]
+    bare = graph.copy(
+        {
+            "checkpointer": None,
+            "store": InMemoryStore(),
+            "cache": None,
+            "config": config,
+            "interrupt_before_nodes": [],
+            "interrupt_after_nodes": [],
+        }
+    )
+
+    def run() -> None:
+        recording_engine.set(recorder)
+        # The caller may itself be a node of a graph.
+        var_child_runnable_config.set(None)
+        asyncio.run(_consume(bare, graph_input))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="grape-trace") as executor:
+        error = executor.submit(contextvars.copy_context().run, run).exception()
+    return None if error is None else _Failure(error, errors.node)
+
+
+async def _consume(graph: AnyGraph, graph_input: Any) -> None:
+    await graph.ainvoke(graph_input)
+
+
+# -- the flow ---------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Makes a flow of recorded calls."""
+
+    def __init__(self, name: str, symbols: Sequence[str], calls: Sequence[RecordedCall]) -> None:
+        self._name = name
+        self._calls = calls
+        self._taken = set[str]()
+        # Variable names by the number of a marker. Names of inputs must stay as they are, for
+        # a run's inputs are found by them.
+        self._names = {number: self._unique(symbol) for number, symbol in enumerate(symbols)}
+        self._inputs = dict.fromkeys(self._names.values())
+        for call in calls:
+            self._names[call.value] = self._unique(f"{_identifier(call.task)}_text")
+        self._opaque: dict[str, str] = {}
+
+    def build(self) -> TaskFlow:
+        """The flow, validated: tasks by depth, then by name, since branches run in any order."""
+        prompts = {call.value: self._prompt(call) for call in self._calls}
+        read = {name for prompt in prompts.values() for name in prompt.variables}
+        flow = TaskFlow(name=self._name)
+        for name in self._inputs:
+            if name in read:
+                flow.add_variable(InputVar(name))
+        for name, why in self._opaque.items():
+            flow.add_variable(InputVar(name, description=why))
+        calls = sorted(self._calls, key=lambda call: (self._depth(call, prompts), call.task))
+        for call in calls:
+            name = self._names[call.value]
+            flow.add_variable(IntermediateVar(name) if name in read else OutputVar(name))
+        for call in calls:
+            flow.add_task(
+                prompts[call.value],
+                self._names[call.value],
+                name=call.task,
+                sampling=call.request.sampling,
+            )
+        flow.validate_flow()
+        return flow
+
+    def _depth(self, call: RecordedCall, prompts: Mapping[int, PromptTemplate]) -> int:
+        writers = {self._names[other.value]: other for other in self._calls}
+        depths: dict[int, int] = {}
+        # In order of arrival every call comes after those whose answers it was given.
+        for other in self._calls:
+            above = [writers[n] for n in prompts[other.value].variables if n in writers]
+            depths[other.value] = 1 + max((depths[o.value] for o in above), default=-1)
+        return depths[call.value]
+
+    def _prompt(self, call: RecordedCall) -> PromptTemplate:
+        messages: list[MessageTemplate] = []
+        for message in call.request.messages or ():
+            if "tool_calls" in message or "tool_call_id" in message:
+                break  # a template has no place for these; prefilling ahead stops here
+            content = "".join(self._segments(_text(message["content"]), call.task))
+            messages.append(MessageTemplate(message["role"], content))
+        if not any(message.content for message in messages):
+            role = messages[0].role if messages else "user"
+            messages = [MessageTemplate(role, self._opaque_slot(call.task, "no text"))]
+        return PromptTemplate(messages=tuple(messages))
+
+    def _segments(self, text: str, task: str) -> Iterator[str]:
+        for part in split(text):
+            match part:
+                case str():
+                    yield literal_to_template(part)
+                case Found(number, edges) if number in self._names:
+                    transducer = "" if edges == "identity" else f"|{edges}"
+                    yield f"{{{self._names[number]}{transducer}}}"
+                case Found():
+                    yield self._opaque_slot(task, "the answer of a call that was left out")
+                case Damaged():
+                    yield self._opaque_slot(task, "a text that the program changed")
+
+    def _opaque_slot(self, task: str, why: str) -> str:
+        name = self._unique(f"opaque_{len(self._opaque) + 1}")
+        self._opaque[name] = f"not known before the call of {task!r}: {why}"
+        return f"{{{name}}}"
+
+    def _unique(self, wanted: str) -> str:
+        name, number = _identifier(wanted), 1
+        while name in self._taken:
+            number += 1
+            name = f"{_identifier(wanted)}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def _identifier(text: str) -> str:
+    name = re.sub(r"\W+", "_", text).strip("_") or "task"
+    return name if name.isidentifier() else f"_{name}"
+
+
+def _text(content: str | list[dict[str, str]]) -> str:
+    """Text blocks as a chat template that takes text only is given them: a line each."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content)
