@@ -10,8 +10,10 @@ from grape_lc.flow.events import (
     TokenEvent,
     TokenUsage,
 )
+from grape_lc.flow.explain import Explanation, explain
+from grape_lc.flow.lowering import Edge, MicroTask, MicroTaskGraph, lower
 from grape_lc.flow.sampling import Sampling
-from grape_lc.flow.taskflow import FlowRunner, Task, TaskFlow, UnknownTaskError
+from grape_lc.flow.taskflow import FlowRunner, Task, TaskFlow
 from grape_lc.flow.template import (
     TRANSDUCERS,
     Literal_,
@@ -20,6 +22,7 @@ from grape_lc.flow.template import (
     PromptTemplate,
     Segment,
     Slot,
+    StaticRun,
     Transducer,
     TransducerStream,
     literal_to_template,
@@ -29,6 +32,8 @@ from grape_lc.flow.variables import InputVar, IntermediateVar, OutputVar, Variab
 
 __all__ = [
     "TRANSDUCERS",
+    "Edge",
+    "Explanation",
     "FlowEvent",
     "FlowFormatError",
     "FlowResult",
@@ -37,6 +42,8 @@ __all__ = [
     "IntermediateVar",
     "Literal_",
     "MessageTemplate",
+    "MicroTask",
+    "MicroTaskGraph",
     "OutputVar",
     "ProgramFinished",
     "PromptLike",
@@ -44,6 +51,7 @@ __all__ = [
     "Sampling",
     "Segment",
     "Slot",
+    "StaticRun",
     "Task",
     "TaskFinished",
     "TaskFlow",
@@ -52,8 +60,9 @@ __all__ = [
     "TokenUsage",
     "Transducer",
     "TransducerStream",
-    "UnknownTaskError",
     "Variable",
+    "explain",
     "literal_to_template",
+    "lower",
     "parse_template",
 ]

@@ -22,11 +22,17 @@ class FlowModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, /, **data: Any) -> None:
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise as_flow_error(type(self).__name__, error) from None
+            fault = as_flow_error(type(self).__name__, error)
+            raise type(fault)(self._subject(data) + str(fault)) from None
+
+    @classmethod
+    def _subject(cls, data: dict[str, Any]) -> str:
+        """What a message about this data begins with, to say which thing is at fault."""
+        return ""
 
 
 def as_flow_error(what: str, error: ValidationError) -> FlowError:

@@ -14,15 +14,13 @@ never become right; ``validate_flow`` checks what only the whole flow shows.
 
 from __future__ import annotations
 
-import heapq
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, ValidationError, field_validator, model_validator
 
 from grape_lc.errors import (
-    CycleError,
     DuplicateNameError,
     EngineError,
     FlowError,
@@ -32,19 +30,19 @@ from grape_lc.errors import (
     UnknownVariableError,
     WrittenTwiceError,
 )
+from grape_lc.flow._graph import TaskGraph
 from grape_lc.flow._model import FlowFormatError, FlowModel, as_flow_error
 from grape_lc.flow.events import FlowEvent, FlowResult, ProgramFinished, TaskFinished, TokenUsage
 from grape_lc.flow.sampling import Sampling
 from grape_lc.flow.template import PromptLike, PromptTemplate
 from grape_lc.flow.variables import AnyVariable, InputVar, IntermediateVar, OutputVar, Variable
 
+if TYPE_CHECKING:
+    from grape_lc.flow.explain import Explanation
+
 _VERSION: Literal[1] = 1
 
 _V = TypeVar("_V", bound=Variable)
-
-
-class UnknownTaskError(FlowError):
-    """A flow was asked for a task that it does not have."""
 
 
 class FlowRunner(Protocol):
@@ -81,13 +79,16 @@ class Task(FlowModel):
     output: str
     sampling: Sampling = Sampling()
 
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-        except FlowError as error:
-            raise type(error)(f"task {data.get('name')!r}: {error}") from None
-        if not self.name.strip():
-            raise FlowFormatError(f"task name {self.name!r} is blank")
+    @classmethod
+    def _subject(cls, data: dict[str, Any]) -> str:
+        return f"task {data.get('name')!r}: "
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_not_blank(cls, name: str) -> str:
+        if not name.strip():
+            raise FlowFormatError("the name is blank")
+        return name
 
 
 class TaskFlow(FlowModel):
@@ -95,7 +96,7 @@ class TaskFlow(FlowModel):
 
     Raises, like ``add_variable`` and ``add_task``, FlowFormatError, PromptSyntaxError,
     DuplicateNameError, UnknownVariableError, WrittenTwiceError and CycleError. Methods that
-    take a task take it or its name, and raise UnknownTaskError for one that is not here.
+    take a task take it or its name, and raise FlowError for one that is not here.
     """
 
     model_config = ConfigDict(frozen=False)
@@ -158,7 +159,7 @@ class TaskFlow(FlowModel):
         )
         tasks = (*self.tasks, task)
         if any(output in other.prompt.variables for other in self.tasks):
-            _sorted_tasks(tasks)  # raises when the new task closes a cycle
+            _ = TaskGraph(tasks).order  # raises when the new task closes a cycle
         self.tasks = tasks
         return task
 
@@ -253,11 +254,11 @@ class TaskFlow(FlowModel):
         )
 
     def task(self, name: str) -> Task:
-        """The task of this name. Raises UnknownTaskError."""
+        """The task of this name. Raises FlowError."""
         for task in self.tasks:
             if task.name == name:
                 return task
-        raise UnknownTaskError(
+        raise FlowError(
             f"flow {self.name!r} has no task {name!r}; "
             f"tasks: {_list(repr(t.name) for t in self.tasks)}"
         )
@@ -267,28 +268,52 @@ class TaskFlow(FlowModel):
 
         Raises CycleError.
         """
-        return _sorted_tasks(self.tasks)
+        return self._graph.order
 
     def upstream(self, task: Task | str) -> tuple[str, ...]:
         """Names of the tasks whose outputs this one reads, as its prompt reads them first."""
-        return _upstreams(self.tasks)[self._name(task)]
+        return self._graph.upstreams[self._name(task)]
 
     def downstream(self, task: Task | str) -> tuple[str, ...]:
         """Names of the tasks that read this one's output, in the order of declaration."""
-        output = self.task(self._name(task)).output
-        return tuple(t.name for t in self.tasks if output in t.prompt.variables)
+        return self._graph.downstreams[self._name(task)]
 
     def depth(self, task: Task | str) -> int:
-        """Hops on the longest path from a task without upstream (0) to this one."""
-        name = self._name(task)
-        upstreams = _upstreams(self.tasks)
-        depths: dict[str, int] = {}
-        for each in self.order():
-            depths[each.name] = 1 + max((depths[up] for up in upstreams[each.name]), default=-1)
-        return depths[name]
+        """Hops on the longest path from a task without upstream (0) to this one.
+
+        Raises CycleError.
+        """
+        return self._graph.depths[self._name(task)]
+
+    def ancestors(self, task: Task | str) -> frozenset[str]:
+        """Names of the tasks that end before this one can start. Raises CycleError."""
+        return self._graph.ancestors[self._name(task)]
+
+    @property
+    def _graph(self) -> TaskGraph:
+        """The graph of the tasks, kept until ``tasks`` is another tuple.
+
+        It lies where functools.cached_property would put it, so that pydantic leaves it out of
+        dumps and comparisons.
+        """
+        graph = self.__dict__.get("_graph_memo")
+        if not isinstance(graph, TaskGraph) or graph.tasks is not self.tasks:
+            graph = self.__dict__["_graph_memo"] = TaskGraph(self.tasks)
+        return graph
 
     def _name(self, task: Task | str) -> str:
-        return self.task(task if isinstance(task, str) else task.name).name
+        name = task if isinstance(task, str) else task.name
+        return name if name in self._graph.upstreams else self.task(name).name
+
+    def explain(
+        self,
+        inputs: Mapping[str, str] | None = None,
+        count_tokens: Callable[[str], int] | None = None,
+    ) -> Explanation:
+        """What of each prompt can be prefilled when; see ``grape_lc.flow.explain``."""
+        from grape_lc.flow.explain import explain  # it imports this module
+
+        return explain(self, inputs, count_tokens)
 
     # -- storing ----------------------------------------------------------------------------
 
@@ -345,19 +370,40 @@ class TaskFlow(FlowModel):
 
     async def run(self, engine: FlowRunner, inputs: Mapping[str, str]) -> FlowResult:
         """Run the flow and wait for its result; errors as for ``stream``."""
-        usage: dict[str, TokenUsage] = {}
+        collected = _Collector(self.name)
         async for event in self.stream(engine, inputs):
-            if (result := _collect(event, usage)) is not None:
-                return result
-        raise _unfinished(self.name, usage)
+            collected.add(event)
+        return collected.result()
 
     def run_sync(self, engine: FlowRunner, inputs: Mapping[str, str]) -> FlowResult:
         """Like ``run``, without an event loop."""
-        usage: dict[str, TokenUsage] = {}
+        collected = _Collector(self.name)
         for event in self.stream_sync(engine, inputs):
-            if (result := _collect(event, usage)) is not None:
-                return result
-        raise _unfinished(self.name, usage)
+            collected.add(event)
+        return collected.result()
+
+
+class _Collector:
+    """Gathers the events of one run into its result."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._usage: dict[str, TokenUsage] = {}
+        self._end: ProgramFinished | None = None
+
+    def add(self, event: FlowEvent) -> None:
+        if isinstance(event, TaskFinished):
+            self._usage[event.task] = event.usage
+        elif isinstance(event, ProgramFinished):
+            self._end = event
+
+    def result(self) -> FlowResult:
+        if self._end is None:
+            raise EngineError(
+                f"the engine ended the run of flow {self._flow!r} without a result; finished "
+                f"tasks: {_list(map(repr, self._usage))}"
+            )
+        return FlowResult(self._end.program, self._end.outputs, self._end.values, self._usage)
 
 
 def _check_variable(var: Variable, declared: Mapping[str, Variable]) -> None:
@@ -380,84 +426,26 @@ def _check_task(
             f"task {task.name!r} is declared twice; names in use: "
             + _list(repr(t.name) for t in writers.values())
         )
-    known = _list(_describe(var) for var in variables.values())
-    if task.output not in variables:
-        raise UnknownVariableError(
-            f"task {task.name!r} writes {task.output!r}, which is not declared; variables: {known}"
-        )
-    for name in task.prompt.variables:
+    for verb, name in [("writes", task.output), *(("reads", v) for v in task.prompt.variables)]:
         if name not in variables:
             raise UnknownVariableError(
-                f"task {task.name!r} reads {name!r}, which is not declared; variables: {known}"
+                f"task {task.name!r} {verb} {name!r}, which is not declared; variables: "
+                + _list(map(_describe, variables.values()))
             )
-    free = _list(
-        repr(var.name)
-        for var in variables.values()
-        if var.kind != "input" and var.name not in writers
-    )
-    if variables[task.output].kind == "input":
+    if variables[task.output].kind == "input" or task.output in writers:
+        writer = writers.get(task.output)
         raise WrittenTwiceError(
-            f"task {task.name!r} writes the input variable {task.output!r}, which every run "
-            f"gives; variables without a writer: {free}"
-        )
-    if task.output in writers:
-        raise WrittenTwiceError(
-            f"task {task.name!r} writes {task.output!r}, which task "
-            f"{writers[task.output].name!r} writes; variables without a writer: {free}"
+            f"task {task.name!r} writes {_describe(variables[task.output])}, which "
+            + ("every run gives" if writer is None else f"task {writer.name!r} writes")
+            + "; variables without a writer: "
+            + _list(
+                repr(var.name)
+                for var in variables.values()
+                if var.kind != "input" and var.name not in writers
+            )
         )
     if task.output in task.prompt.variables:
-        _sorted_tasks((task,))  # raises: the task waits for itself
-
-
-def _upstreams(tasks: tuple[Task, ...]) -> dict[str, tuple[str, ...]]:
-    writers = {task.output: task.name for task in tasks}
-    return {
-        task.name: tuple(writers[name] for name in task.prompt.variables if name in writers)
-        for task in tasks
-    }
-
-
-def _sorted_tasks(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-    """Topological order; a heap of declaration indices breaks every tie."""
-    index = {task.name: i for i, task in enumerate(tasks)}
-    upstreams = _upstreams(tasks)
-    readers: dict[str, list[int]] = {task.name: [] for task in tasks}
-    for name, ups in upstreams.items():
-        for up in ups:
-            readers[up].append(index[name])
-    waiting = [len(upstreams[task.name]) for task in tasks]
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    done: list[Task] = []
-    while ready:
-        task = tasks[heapq.heappop(ready)]
-        done.append(task)
-        for reader in readers[task.name]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
-    if len(done) < len(tasks):
-        raise _cycle_error([t for i, t in enumerate(tasks) if waiting[i]], upstreams)
-    return tuple(done)
-
-
-def _cycle_error(stuck: list[Task], upstreams: Mapping[str, tuple[str, ...]]) -> CycleError:
-    """Name one cycle among tasks of which each has an upstream among them.
-
-    Walking from the first one up, always to the first upstream that is stuck too, must
-    come back to a task that was seen: from there on the walk is the cycle, backwards.
-    """
-    tasks = {task.name: task for task in stuck}
-    walk: list[str] = []
-    name = stuck[0].name
-    while name not in walk:
-        walk.append(name)
-        name = next(up for up in upstreams[name] if up in tasks)
-    cycle = walk[walk.index(name) :][::-1]
-    first = min(cycle, key=list(tasks).index)  # start at the one that was declared first
-    at = cycle.index(first)
-    cycle = [*cycle[at:], *cycle[:at]]
-    steps = " -> ".join(f"{name!r} writes {tasks[name].output!r}" for name in cycle)
-    return CycleError(f"tasks wait for each other's output: {steps} -> {cycle[0]!r} reads it")
+        _ = TaskGraph((task,)).order  # raises: the task waits for itself
 
 
 def _sampling(task: str, sampling: Sampling | None, fields: dict[str, Any]) -> Sampling:
@@ -475,22 +463,6 @@ def _sampling(task: str, sampling: Sampling | None, fields: dict[str, Any]) -> S
             f"task {task!r}: {as_flow_error('sampling', error)}; "
             f"fields: {_list(map(repr, Sampling.model_fields))}"
         ) from None
-
-
-def _collect(event: FlowEvent, usage: dict[str, TokenUsage]) -> FlowResult | None:
-    """Note an event; the result when it was the last one."""
-    if isinstance(event, TaskFinished):
-        usage[event.task] = event.usage
-    if isinstance(event, ProgramFinished):
-        return FlowResult(event.program, event.outputs, event.values, usage)
-    return None
-
-
-def _unfinished(flow: str, usage: Mapping[str, TokenUsage]) -> EngineError:
-    return EngineError(
-        f"the engine ended the run of flow {flow!r} without a result; finished tasks: "
-        + _list(map(repr, usage))
-    )
 
 
 def _describe(var: Variable) -> str:

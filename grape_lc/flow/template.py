@@ -11,13 +11,13 @@ is still being written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from grape_lc.errors import FlowError, FlowInputError, PromptSyntaxError
 from grape_lc.flow._model import FlowFormatError, FlowModel
@@ -124,6 +124,22 @@ class Slot:
 
 Segment = Literal_ | Slot
 
+
+@dataclass(frozen=True, slots=True)
+class StaticRun:
+    """Neighbouring segments between two cuts of a prompt.
+
+    parts: the segments, apart for each message that the run touches; none is empty.
+    """
+
+    parts: tuple[tuple[Segment, ...], ...]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments in prompt order."""
+        return tuple(segment for part in self.parts for segment in part)
+
+
 # A run of ordinary text, a doubled brace, a slot without braces inside, or a stray brace.
 _TOKEN = re.compile(r"(?P<text>[^{}]+)|(?P<brace>\{\{|\}\})|\{(?P<slot>[^{}]*)\}|(?P<stray>[{}])")
 
@@ -189,15 +205,37 @@ def literal_to_template(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
+_LANGCHAIN_ROLES = {"human": "user", "ai": "assistant"}
+
+
 class MessageTemplate(FlowModel):
-    """One chat message; ``content`` is a template."""
+    """One chat message.
+
+    role: as the model's chat template knows it: ``system``, ``user``, ``assistant``, ``tool``.
+    content: a template.
+
+    Raises FlowFormatError on a blank role, and on LangChain's names for roles, which a chat
+    template would put into the prompt without complaint.
+    """
 
     role: str
     content: str
 
-    def __init__(self, role: str | None = None, content: str | None = None, **data: Any) -> None:
+    # A missing part is left to pydantic, which reports it with the place where it is missing.
+    def __init__(self, /, role: str | None = None, content: str | None = None, **data: Any) -> None:
         given = {"role": role, "content": content}
         super().__init__(**{k: v for k, v in given.items() if v is not None}, **data)
+
+    @field_validator("role")
+    @classmethod
+    def _role_is_usable(cls, role: str) -> str:
+        if not role.strip():
+            raise FlowFormatError(f"role {role!r} is blank")
+        if role in _LANGCHAIN_ROLES:
+            raise FlowFormatError(
+                f"role {role!r} is LangChain's word: write {_LANGCHAIN_ROLES[role]!r}"
+            )
+        return role
 
 
 class PromptTemplate(FlowModel):
@@ -258,6 +296,27 @@ class PromptTemplate(FlowModel):
         """Names of the variables that the prompt reads, each once, by first appearance."""
         return tuple(dict.fromkeys(slot.variable for slot in self.slots))
 
+    def cut_at(self, variables: Collection[str]) -> tuple[Slot | StaticRun, ...]:
+        """The prompt cut at each slot of one of these variables: the slots, and the runs between.
+
+        Runs go on across messages, and there are no empty ones.
+        """
+        pieces: list[Slot | StaticRun] = []
+        parts: list[tuple[Segment, ...]] = []
+        for _, segments in self.sections:
+            part: list[Segment] = []
+            for segment in segments:
+                if isinstance(segment, Slot) and segment.variable in variables:
+                    parts += [tuple(part)] if part else []
+                    pieces += [StaticRun(tuple(parts))] if parts else []
+                    pieces.append(segment)
+                    part, parts = [], []
+                else:
+                    part.append(segment)
+            parts += [tuple(part)] if part else []
+        pieces += [StaticRun(tuple(parts))] if parts else []
+        return tuple(pieces)
+
     def render_partial(self, fill: Callable[[Slot], str]) -> list[dict[str, Any]] | str:
         """The prompt with ``fill(slot)`` in the place of each slot.
 
@@ -299,17 +358,17 @@ def _message(index: int, item: object) -> MessageTemplate:
     if isinstance(item, MessageTemplate):
         return item
     if isinstance(item, Mapping):
-        unknown = sorted(str(key) for key in item if key not in ("role", "content"))
-        if unknown or len(item) != 2:
-            raise FlowFormatError(
-                f"message {index} has the keys {list(item)}: it takes 'role' and 'content'"
-            )
-        return MessageTemplate(item["role"], item["content"])
-    if isinstance(item, (tuple, list)) and len(item) == 2:
-        return MessageTemplate(item[0], item[1])
-    raise FlowFormatError(
-        f"message {index} is {item!r}: write (role, content) or a mapping with these two keys"
-    )
+        parts = dict(item)
+    elif isinstance(item, (tuple, list)) and len(item) == 2:
+        parts = {"role": item[0], "content": item[1]}
+    else:
+        raise FlowFormatError(
+            f"message {index} is {item!r}: write (role, content), or a mapping with these keys"
+        )
+    try:
+        return MessageTemplate(**parts)
+    except FlowFormatError as error:
+        raise FlowFormatError(f"message {index}: {error}") from None
 
 
 def _fill(slot: Slot, values: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -27,7 +27,9 @@ class Variable(FlowModel):
     kind: VariableKind
     description: str = ""
 
-    def __init__(self, name: str | None = None, **data: Any) -> None:
+    # A missing name is left to pydantic, which reports it with the place where it is missing.
+    # The subclasses declare for type checkers what a caller may write.
+    def __init__(self, /, name: str | None = None, **data: Any) -> None:
         super().__init__(**data if name is None else {"name": name, **data})
 
     @field_validator("name")
@@ -46,17 +48,29 @@ class InputVar(Variable):
 
     kind: Literal["input"] = "input"
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, *, description: str = "") -> None: ...
+
 
 class IntermediateVar(Variable):
     """A text that one task writes and others read."""
 
     kind: Literal["intermediate"] = "intermediate"
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, *, description: str = "") -> None: ...
+
 
 class OutputVar(Variable):
     """A text that one task writes and that is part of the result."""
 
     kind: Literal["output"] = "output"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, *, description: str = "") -> None: ...
 
 
 AnyVariable = Annotated[InputVar | IntermediateVar | OutputVar, Field(discriminator="kind")]
