@@ -13,6 +13,7 @@ import importlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
@@ -272,6 +273,10 @@ def main() -> None:
     fd = parser.parse_args().fd
     os.set_inheritable(fd, False)
     asyncio.run(_main(fd))
+    # Everything is closed by now; tearing the interpreter down would only take seconds.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

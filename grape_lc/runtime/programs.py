@@ -62,7 +62,15 @@ Command = OpenPrompt | AppendPrompt | ReleasePrompt
 
 
 class PromptText(Protocol):
-    """How the engine turns prompts into text and text into ids."""
+    """How the engine turns prompts into text and text into ids.
+
+    markers: texts that become one special token each, such as ``<|im_end|>``.
+    """
+
+    @property
+    def markers(self) -> Sequence[str]:
+        """See the class."""
+        ...
 
     def render(self, prompt: list[dict[str, Any]] | str) -> str:
         """The text that is tokenised: chat template applied, answer marker added."""
@@ -266,7 +274,9 @@ class PromptTable:
     def _begin(self, program: _Program, task: Task) -> list[Command]:
         self._serial += 1
         chat = task.prompt.messages is not None
-        splicer = Splicer(lambda text: self._text.encode(text, chat=chat))
+        splicer = Splicer(
+            lambda text: self._text.encode(text, chat=chat), markers=self._text.markers
+        )
         prompt = _Prompt(task, f"grape/{program.id}/{task.name}/{self._serial}", splicer)
         program.prompts[task.name] = prompt
         self._next_slot(program, prompt)

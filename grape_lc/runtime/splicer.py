@@ -40,8 +40,13 @@ class Splicer:
     ``broken`` turns true when a committed id proved wrong; nothing is committed after that.
     """
 
-    def __init__(self, encode: Encoder, *, hold_back: int = HOLD_BACK) -> None:
+    def __init__(
+        self, encode: Encoder, *, markers: Sequence[str] = (), hold_back: int = HOLD_BACK
+    ) -> None:
+        """``markers``: texts that the tokenizer turns into one special token each."""
         self._encode = encode
+        self._markers = [marker for marker in markers if marker]
+        self._longest_marker = max((len(m) for m in self._markers), default=1)
         self._hold_back = hold_back
         self._text = ""
         self._ids: list[int] = []
@@ -81,8 +86,17 @@ class Splicer:
         return list(new)
 
     def _stable_text(self) -> str:
-        """The text without its end that cannot be tokenised yet: white space, half characters."""
-        return self._text.rstrip("\N{REPLACEMENT CHARACTER}").rstrip()
+        """The text without its end that cannot be tokenised yet.
+
+        That is white space, half characters, and what may become a special token.
+        """
+        text = self._text.rstrip("\N{REPLACEMENT CHARACTER}")
+        tail = text[-self._longest_marker :]
+        for marker in (m for m in self._markers if m[0] in tail):
+            for length in range(min(len(marker) - 1, len(text)), 0, -1):
+                if text.endswith(marker[:length]):
+                    return text[:-length].rstrip()
+        return text.rstrip()
 
     def _tokenise(self, text: str) -> tuple[int | None, Sequence[int], Sequence[int]]:
         """Ids and ends behind what is committed, or None first if committed ids were wrong."""

@@ -1,0 +1,118 @@
+"""An engine for tests of the host: answers a prompt with its own words, one a delta.
+
+It runs in the host process, so that processes, sockets, cancellation and death are the real ones
+and only the model is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grape_lc.engine.base import CallDelta, CallRequest, Usage
+from grape_lc.errors import EmptyPromptError, ModelNotFoundError
+
+
+@dataclass(frozen=True)
+class WordCall:
+    """A prompt as words; ids are positions."""
+
+    words: list[str]
+    token_ids: list[int]
+
+
+class WordEngine:
+    """Special words: ``die`` kills the host, ``fail`` raises, ``slow`` takes a while."""
+
+    early_refusal: str | None = None
+    markers: Sequence[str] = ()
+
+    def __init__(self, model: str, scheduler: str, args: dict[str, Any]) -> None:
+        if "missing" in model:
+            raise ModelNotFoundError(f"no model {model!r}")
+        if args.get("crash"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if args.get("broken"):
+            raise RuntimeError("the weights are broken")
+        self._scheduler = scheduler
+        self._open: dict[str, list[int]] = {}
+        self._running = 0
+        self._adopted = 0
+        self._aborted = 0
+
+    def info(self) -> dict[str, Any]:
+        return {"max_model_len": 100, "scheduler": self._scheduler}
+
+    def render(self, prompt: list[dict[str, Any]] | str) -> str:
+        return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+
+    def encode(self, text: str, *, chat: bool) -> tuple[Sequence[int], Sequence[int] | None]:
+        del chat
+        return [ord(c) for c in text], list(range(1, len(text) + 1))
+
+    async def prepare(self, request: CallRequest) -> WordCall:
+        text = self.render(request.text or [dict(m) for m in request.messages or ()])
+        if not text:
+            raise EmptyPromptError("no text")
+        return WordCall(text.split(), [ord(c) for c in text])
+
+    async def generate(
+        self, call: WordCall, *, adopt: str | None, feeds: bool
+    ) -> AsyncIterator[CallDelta]:
+        del feeds
+        ahead = len(self._open.pop(adopt)) if adopt in self._open else 0
+        self._adopted += ahead > 0
+        self._running += 1
+        try:
+            for index, word in enumerate(call.words):
+                if word == "die":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if word == "fail":
+                    raise RuntimeError("the engine failed this call")
+                await asyncio.sleep(30 if word == "slow" else 0.001)
+                last = index == len(call.words) - 1
+                usage = Usage(len(call.token_ids), index + 1, ahead, ahead, "adopted")
+                yield CallDelta(
+                    f"{word} ",
+                    (index,),
+                    time.monotonic(),
+                    "stop" if last else None,
+                    usage if last else None,
+                )
+        except (asyncio.CancelledError, GeneratorExit):
+            self._aborted += 1
+            raise
+        finally:
+            self._running -= 1
+
+    async def open(self, key: str, ids: Sequence[int], hops: int) -> None:
+        del hops
+        self._open[key] = list(ids)
+
+    async def append(self, key: str, ids: Sequence[int], hops: int, final: bool) -> None:
+        del hops, final
+        self._open[key] += ids
+
+    async def release(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._open.pop(key, None)
+
+    async def reset_prefix_cache(self) -> bool:
+        return self._running == 0
+
+    async def stats(self) -> dict[str, Any]:
+        return {
+            "open_prompts": len(self._open),
+            "running": self._running,
+            "adopted": self._adopted,
+            "aborted": self._aborted,
+            "pid": os.getpid(),
+        }
+
+    async def shutdown(self) -> None:
+        return None
