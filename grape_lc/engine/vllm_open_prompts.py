@@ -1,0 +1,175 @@
+"""The open prompts of one engine: what each one knows, has computed, and how it ended.
+
+Between steps an open prompt is a vLLM request with status WAITING that is in the scheduler's
+``requests`` and in no queue. The table below holds the rest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vllm import SamplingParams
+
+from grape_lc.engine.vllm_kv import KVLedger
+from grape_lc.scheduler.types import OpenView
+
+# Ended keys are remembered so that a late call learns why its open prompt is gone.
+_REMEMBERED = 4096
+
+
+@dataclass(slots=True)
+class OpenPrompt:
+    """One open prompt.
+
+    request: vLLM's request; its prompt grows, its last token is never computed.
+    hops: calls between the one that decodes now and the one this prompt is for.
+    opened: position in the order of opening.
+    touched: when it was opened or last appended to, seconds of the scheduler's clock.
+    urgent: the last append said that nothing follows.
+    stalled_at: free blocks when vLLM refused to run it in an idle engine; ``None`` otherwise.
+    """
+
+    request: Any
+    hops: int
+    opened: int
+    touched: float
+    urgent: bool = False
+    stalled_at: int | None = None
+
+
+class OpenTable:
+    """All open prompts by key, in the order of opening.
+
+    max_tokens: most tokens of one open prompt; what is appended beyond that is cut off.
+    hold_back: tokens at its end that are never computed, at least 1.
+    """
+
+    def __init__(self, ledger: KVLedger, max_tokens: int, hold_back: int) -> None:
+        self._ledger = ledger
+        self._max_tokens = max_tokens
+        self._hold_back = max(1, hold_back)
+        self._prompts: dict[str, OpenPrompt] = {}
+        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._opened = 0
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._prompts
+
+    def __iter__(self) -> Iterator[OpenPrompt]:
+        return iter(self._prompts.values())
+
+    def __getitem__(self, key: str) -> OpenPrompt:
+        return self._prompts[key]
+
+    def get(self, key: str) -> OpenPrompt | None:
+        """The open prompt of a key, ``None`` if it is not open."""
+        return self._prompts.get(key)
+
+    def keys(self) -> list[str]:
+        """All keys, in the order of opening."""
+        return list(self._prompts)
+
+    def open(self, request: Any, hops: int, now: float) -> OpenPrompt:
+        """Make an open prompt of a request that is in no queue; changes the request.
+
+        Whatever sampling the client asked for, its row is plain greedy: on a CPU, a row with a
+        temperature beside rows with drafts corrupts the greedy ones.
+        """
+        request.sampling_params = SamplingParams(temperature=0.0, max_tokens=1)
+        request.max_tokens = 1
+        request.structured_output_request = None
+        request.status = type(request.status).WAITING
+        surplus = request.num_tokens - self._max_tokens
+        if surplus > 0:
+            request.prompt_token_ids = request.prompt_token_ids[: self._max_tokens]
+            del request._all_token_ids[self._max_tokens :]
+            request.num_prompt_tokens = self._max_tokens
+            del request.block_hashes[self._max_tokens // self._ledger.block_size :]
+        self._opened += 1
+        prompt = OpenPrompt(request, hops, self._opened, now)
+        self._prompts[request.request_id] = prompt
+        return prompt
+
+    def append(self, prompt: OpenPrompt, tokens: list[int], now: float) -> None:
+        """Append tokens to an open prompt."""
+        request = prompt.request
+        tokens = tokens[: max(0, self._max_tokens - request.num_tokens)]
+        # A new list: a worker in this process may still hold the old one.
+        request.prompt_token_ids = request.prompt_token_ids + tokens
+        request._all_token_ids.extend(tokens)
+        request.num_prompt_tokens = len(request.prompt_token_ids)
+        request.update_block_hashes()
+        prompt.touched = now
+        prompt.stalled_at = None
+
+    def end(self, key: str, how: str) -> OpenPrompt | None:
+        """Forget an open prompt, remembering ``how`` it ended; its request is not touched."""
+        prompt = self._prompts.pop(key, None)
+        if prompt is not None:
+            self.remember(key, how)
+        return prompt
+
+    def remember(self, key: str, how: str) -> None:
+        """Remember why a key is not open."""
+        self._ended[key] = how
+        self._ended.move_to_end(key)
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def how_ended(self, key: str) -> str | None:
+        """How a key ended, if that is remembered."""
+        return self._ended.get(key)
+
+    def expired(self, now: float, ttl_s: float) -> list[str]:
+        """Keys that were not touched for ``ttl_s`` seconds."""
+        return [key for key, prompt in self._prompts.items() if now - prompt.touched > ttl_s]
+
+    def allowed(self, prompt: OpenPrompt) -> int:
+        """Most tokens of an open prompt that may be computed."""
+        return int(prompt.request.num_tokens) - self._hold_back
+
+    def views(self) -> tuple[OpenView, ...]:
+        """What the policy sees of all open prompts."""
+        free = self._ledger.free_blocks
+        return tuple(
+            OpenView(
+                key=key,
+                hops=prompt.hops,
+                opened=prompt.opened,
+                tokens=prompt.request.num_tokens,
+                computed=prompt.request.num_computed_tokens,
+                pending=max(0, self.allowed(prompt) - prompt.request.num_computed_tokens),
+                held_blocks=self._ledger.held(key),
+                urgent=prompt.urgent,
+                stalled=prompt.stalled_at == free,
+            )
+            for key, prompt in self._prompts.items()
+        )
+
+    def problems(self) -> list[str]:
+        """Every broken invariant, each with its key and values."""
+        found = []
+        for key, prompt in self._prompts.items():
+            request = prompt.request
+            computed, tokens = request.num_computed_tokens, request.num_tokens
+            checks = {
+                f"status {request.status.name}": request.status.name == "WAITING",
+                f"id {request.request_id}": request.request_id == key,
+                f"{computed} of {tokens} tokens computed": 0 <= computed <= self.allowed(prompt)
+                or computed == 0,
+                f"{tokens} tokens, at most {self._max_tokens}": tokens <= self._max_tokens,
+                "prompt and all tokens differ": list(request.prompt_token_ids)
+                == list(request._all_token_ids),
+                f"num_prompt_tokens {request.num_prompt_tokens}": request.num_prompt_tokens
+                == tokens,
+                "has output or drafts": not (request.spec_token_ids or request.num_output_tokens),
+            }
+            found += [f"open prompt {key}: {text}" for text, holds in checks.items() if not holds]
+            found += [f"open prompt {key}: {text}" for text in self._ledger.problems(key, computed)]
+        return found

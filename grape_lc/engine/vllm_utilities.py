@@ -1,0 +1,32 @@
+"""Utilities of the engine core process that a client can call by name.
+
+``engine_core.call_utility_async(name)`` reaches methods of vLLM's EngineCore only, and vLLM has
+no place to register more, so they are added to the class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.engine.core import EngineCore
+
+
+def grape_stats(core: Any) -> dict[str, Any]:
+    """Counters of the scheduler; ``disabled`` says why there are no open prompts, if so."""
+    scheduler = core.scheduler
+    if not hasattr(scheduler, "grape_stats"):
+        return {"disabled": f"the scheduler is {type(scheduler).__name__}"}
+    stats: dict[str, Any] = scheduler.grape_stats()
+    return stats
+
+
+def grape_release_all(core: Any) -> int:
+    """Release every open prompt; returns how many there were."""
+    scheduler = core.scheduler
+    return int(scheduler.grape_release_all()) if hasattr(scheduler, "grape_release_all") else 0
+
+
+def install_utilities() -> None:
+    """Make both callable by name; called when the scheduler's module is imported."""
+    EngineCore.grape_stats = grape_stats
+    EngineCore.grape_release_all = grape_release_all

@@ -1,0 +1,158 @@
+"""Which tokens a step computes: decodes, then real prefill, then open prompts.
+
+Pure and deterministic: no clock, no randomness, no vLLM. The policy proposes; the scheduler
+carries out what memory and slots allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from grape_lc.scheduler.types import (
+    Grant,
+    Limit,
+    OpenView,
+    PolicyConfig,
+    Refusal,
+    StepPlan,
+    StepView,
+)
+
+# Every chunk sends its whole prompt to the workers again: a long prompt takes longer chunks, so
+# that this cost stays a small share of the work.
+_CHUNKS_PER_PROMPT = 128
+
+
+def plan_step(view: StepView, config: PolicyConfig) -> StepPlan:
+    """Plan one step.
+
+    Decodes take what they need. The rest of the budget is for prefill: short leftovers of
+    adopted calls, then other real prefill, then open prompts, nearest hops first.
+    """
+    limit, room = _prefill_room(view, config)
+    caps, real = _share(view, config, room)
+    reserve = view.needed_blocks + _blocks_of(config.margin, view)
+    wide = view.needed_blocks + _blocks_of(config.wide_margin, view)
+    pressed = view.pressed and view.free_blocks <= wide
+    open_room = _open_room(view, config, room, real)
+    grants, refusals = _grant(view, config, open_room, reserve, pressed)
+    budget = view.max_tokens
+    if limit is not Limit.NONE:
+        budget = max(1, min(budget, view.decode_tokens + room))
+    return StepPlan(budget, limit, caps, grants, refusals, reserve, pressed)
+
+
+def choose_drop(opens: Iterable[OpenView]) -> OpenView | None:
+    """The open prompt whose KV is given up first: farthest hops, then youngest.
+
+    ``None`` when no open prompt holds KV.
+    """
+    holders = [view for view in opens if view.held_blocks > 0]
+    return max(holders, key=lambda view: (view.hops, view.opened), default=None)
+
+
+def in_grace(view: StepView, config: PolicyConfig) -> bool:
+    """Whether a call is about to arrive for which the engine is kept free."""
+    return view.since_feeder is not None and view.since_feeder < config.grace_s
+
+
+def _prefill_room(view: StepView, config: PolicyConfig) -> tuple[Limit, int]:
+    """Most prefill tokens of the step, and why."""
+    room = max(0, view.max_tokens - view.decode_tokens)
+    follower_is_here = bool(view.adopted_waiting) or any(p.adopted for p in view.prefills)
+    if in_grace(view, config) and not view.idle and not follower_is_here:
+        limit, cap = Limit.GRACE, config.grace_tokens
+    elif view.decodes and config.prefill_cap is not None:
+        limit, cap = Limit.DECODES, config.prefill_cap
+    else:
+        return Limit.NONE, room
+    # Below this an adopted call with drafts could never start.
+    return limit, min(room, max(cap, view.least_call_tokens))
+
+
+def _share(view: StepView, config: PolicyConfig, room: int) -> tuple[dict[str, int], int]:
+    """Token caps of the running real prefills, and the prefill tokens of all real requests.
+
+    vLLM scans running requests first. The caps keep back what the short leftovers of waiting
+    adopted calls need, but at most three quarters: should such a call be unable to start, the
+    running ones still get on and one day free what it waits for.
+    """
+    caps: dict[str, int] = {}
+    left = room
+    for prefill in view.prefills:
+        if prefill.adopted and prefill.tokens <= config.adopted_first:
+            caps[prefill.request_id] = min(left, prefill.tokens)
+            left -= caps[prefill.request_id]
+    reserve = 0
+    if view.free_rows > 0:
+        short = (tokens for tokens in view.adopted_waiting if tokens <= config.adopted_first)
+        reserve = sum(max(tokens, view.least_call_tokens) for tokens in short)
+    rest = left - min(reserve, left - ceil(left / 4))
+    for prefill in view.prefills:
+        if prefill.request_id not in caps:
+            caps[prefill.request_id] = min(rest, prefill.tokens)
+            rest -= caps[prefill.request_id]
+    wanted = sum(prefill.tokens for prefill in view.prefills) + sum(view.adopted_waiting)
+    return caps, wanted + view.waiting_tokens
+
+
+def _open_room(view: StepView, config: PolicyConfig, room: int, real: int) -> int:
+    """Most tokens of all open prompts together.
+
+    Beside real prefill early work counts against the cap even when nothing decodes: it would
+    delay that prefill's first token.
+    """
+    if not view.idle and config.prefill_cap is not None:
+        room = min(room, config.prefill_cap)
+    return max(0, min(config.open_cap, room - real))
+
+
+def _grant(
+    view: StepView, config: PolicyConfig, room: int, reserve: int, pressed: bool
+) -> tuple[tuple[Grant, ...], dict[str, Refusal]]:
+    """Hand the room to open prompts, nearest hops first, then in the order of opening."""
+    grants: list[Grant] = []
+    refusals: dict[str, Refusal] = {}
+    rows = view.free_rows - view.waiting - len(view.adopted_waiting)
+    spare = view.free_blocks - reserve
+    most = config.open_cap
+    if config.prefill_cap is not None:
+        most = min(most, config.prefill_cap)
+    waits = view.idle and in_grace(view, config)
+    for prompt in sorted(view.opens, key=lambda prompt: (prompt.hops, prompt.opened)):
+        chunk = min(most, max(config.chunk, prompt.tokens // _CHUNKS_PER_PROMPT))
+        # Smaller pieces than this cost more than they bring, unless it is all there is.
+        least = min(prompt.pending, chunk)
+        fits = (prompt.held_blocks + max(0, spare)) // view.groups * view.block_size
+        tokens = min(prompt.pending, room, fits - prompt.computed)
+        refusal: Refusal | None = None
+        if prompt.pending <= 0:
+            refusal = Refusal.COMPLETE
+        elif waits:
+            refusal = Refusal.GRACE
+        elif pressed:
+            refusal = Refusal.PRESSED
+        elif prompt.stalled:
+            refusal = Refusal.STALLED
+        elif prompt.pending < chunk and not (prompt.urgent or view.idle):
+            refusal = Refusal.CHUNK
+        elif rows <= 0:
+            refusal = Refusal.ROWS
+        elif room < least:
+            refusal = Refusal.BUDGET
+        elif tokens < least:
+            refusal = Refusal.KV
+        if refusal is not None:
+            refusals[prompt.key] = refusal
+            continue
+        grants.append(Grant(prompt.key, tokens))
+        rows -= 1
+        room -= tokens
+        blocks = ceil((prompt.computed + tokens) / view.block_size) * view.groups
+        spare -= max(0, blocks - prompt.held_blocks)
+    return tuple(grants), refusals
+
+
+def _blocks_of(share: float, view: StepView) -> int:
+    return max(1, ceil(share * view.total_blocks))
