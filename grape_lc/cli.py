@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
+from grape_lc import __version__
 from grape_lc.errors import ConfigError, GrapeError
 
 app = typer.Typer(
@@ -46,10 +46,7 @@ def _clear_errors() -> Iterator[None]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        try:
-            typer.echo(f"grape_lc {version('grape-lc')}")
-        except PackageNotFoundError:
-            typer.echo("grape_lc, not installed (run from its source folder)")
+        typer.echo(f"grape_lc {__version__}")
         raise typer.Exit
 
 

@@ -2,9 +2,9 @@
 
 One process a run and one row a program; below a program's row, one for its open prompts::
 
-    vllm 1   tram-tickets              [wait+prefill][ product_planner  ][w][ framework_designer
-    grape 1  tram-tickets              [wait+prefill][ product_planner  ][w][ framework_designer
-             tram-tickets: open prompts              [ fed for the next ]
+    vllm 1   tram-tickets                [prefill][ product_planner   ][prefill][ framework_de
+    grape 1  tram-tickets                [prefill][ product_planner   ][][ framework_designer
+             tram-tickets: open prompts           [ 512 tokens ahead  ]
 
 The format: JSON, ``traceEvents`` with complete events (``ph`` X: begin ``ts`` and length
 ``dur``, in microseconds) and metadata (``ph`` M: names of processes and rows).
@@ -23,10 +23,10 @@ Event = dict[str, Any]
 def chrome_trace(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """A trace of ``runs``, each beginning at zero, in the JSON object form of the format.
 
-    A call has two spans: ``wait+prefill`` from the end of its upstream call (or the program's
-    arrival) to its first token, and its decoding. What was prefilled ahead for a call is drawn
-    over the time in which its upstream decoded, since that is when it was fed; the engine does
-    not tell when each piece was computed.
+    A call has two spans: ``prefill`` from its submission to its first token, waiting included,
+    and its decoding, to its last token. What was prefilled ahead for a call is drawn over the
+    time in which its upstream decoded, since that is when it was fed; the engine does not tell
+    when each piece was computed.
     """
     events: list[Event] = []
     numbers: dict[str, int] = {}
@@ -51,11 +51,9 @@ def _program(program: ProgramRecord, process: int, row: int, zero: float) -> Ite
             continue
         name = call.task or f"call {number}"
         upstream = upstream_of(call, program.calls)
-        begin = program.arrived if upstream is None else upstream.last
         facts = _facts(call)
-        yield _span(
-            f"{name}: wait+prefill", "prefill", process, row, begin - zero, call.first - begin
-        )
+        begin, length = call.submitted - zero, call.first - call.submitted
+        yield _span(f"{name}: prefill", "prefill", process, row, begin, length)
         yield _span(name, "decode", process, row, call.first - zero, call.last - call.first, facts)
         if call in ahead and upstream is not None:
             length = upstream.last - upstream.first

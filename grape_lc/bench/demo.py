@@ -20,7 +20,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from grape_lc.bench.chrome import chrome_trace
-from grape_lc.bench.collect import Collector, Observable
+from grape_lc.bench.collect import MeasuredEngine
 from grape_lc.bench.metrics import Metrics, RunRecord, measure
 from grape_lc.bench.progress import RunProgress
 from grape_lc.bench.report import (
@@ -35,6 +35,7 @@ from grape_lc.bench.report import (
 from grape_lc.bench.runner import Graph, RunResult, run_programs
 from grape_lc.bench.settings import DemoSettings, settings_record
 from grape_lc.bench.workload import Arrival, load_problems, poisson_arrivals
+from grape_lc.engine.base import EngineClient
 from grape_lc.errors import ConfigError, EngineError
 from grape_lc.workflow_package import load_workflow
 
@@ -42,7 +43,7 @@ _RESET_LIMIT_S = 10.0
 _ANSWER_LINES = 24
 
 
-class DemoEngine(Observable, Protocol):
+class DemoEngine(EngineClient, Protocol):
     """What the demo needs of an engine, besides serving a chat model."""
 
     def __enter__(self) -> Self: ...
@@ -55,7 +56,7 @@ class DemoEngine(Observable, Protocol):
 
 
 EngineOf = Callable[[str], DemoEngine]
-GraphOf = Callable[[str, DemoEngine, int], Graph]
+GraphOf = Callable[[str, EngineClient, int], Graph]
 
 
 class DemoResult(NamedTuple):
@@ -92,7 +93,7 @@ def grape_engine(arm: str, settings: DemoSettings, device: str) -> DemoEngine:
     return GrapeEngine(settings.model, scheduler=scheduler, **settings.engine_args(device))
 
 
-def workflow_graph(arm: str, engine: Any, max_tokens: int) -> Graph:
+def workflow_graph(arm: str, engine: EngineClient, max_tokens: int) -> Graph:
     """The example workflow on an engine; on our arm with its flow attached."""
     from grape_lc.adapters.langchain import ChatGrape
     from grape_lc.adapters.langgraph import attach, to_taskflow
@@ -121,15 +122,14 @@ def run_demo(
     problems = load_problems(settings.data, settings.programs, settings.seed)
     arrivals = poisson_arrivals(problems, settings.rate, settings.seed)
     with ExitStack() as stack:
-        engines = {}
+        engines: dict[str, DemoEngine] = {}
         for arm in ARMS:
             console.print(f"starting the {arm} engine", highlight=False)
             engines[arm] = stack.enter_context(engine_of(arm))
         for arm in ARMS:
             console.print(f"warming up {arm}", highlight=False)
             graph_of(arm, engines[arm], 4).invoke({"problem": "Add two numbers."})
-        graphs = {arm: graph_of(arm, engines[arm], settings.max_tokens) for arm in ARMS}
-        results = _run_all(settings.order, arrivals, engines, graphs, console)
+        results = _run_all(settings, arrivals, engines, graph_of, console)
     runs = tuple(result.record for result in results)
     shown = next(result for result in results if result.record.arm == OURS)
     first = arrivals[0].name
@@ -143,29 +143,30 @@ def run_demo(
 
 
 def _run_all(
-    order: Sequence[str],
+    settings: DemoSettings,
     arrivals: Sequence[Arrival],
     engines: Mapping[str, DemoEngine],
-    graphs: Mapping[str, Graph],
+    graph_of: GraphOf,
     console: Console,
 ) -> list[RunResult]:
-    titles = [f"run {i} {arm}" for i, arm in enumerate(order, start=1)]
+    measured = {arm: MeasuredEngine(engine) for arm, engine in engines.items()}
+    graphs = {arm: graph_of(arm, measured[arm], settings.max_tokens) for arm in ARMS}
+    titles = [f"run {number} {arm}" for number, arm in enumerate(settings.order, start=1)]
     results = []
     with RunProgress(console, titles, len(arrivals)) as progress:
-        for index, arm in enumerate(order):
+        for index, arm in enumerate(settings.order):
             _empty_cache(arm, engines[arm])
-            with Collector(engines[arm]) as collector:
-                progress.begin(index)
-                result = run_programs(
-                    graphs[arm],
-                    arrivals,
-                    collector,
-                    arm=arm,
-                    number=index + 1,
-                    on_tick=lambda done: progress.tick(index, done, collector.live()),  # noqa: B023 - called within this turn only
-                )
-                progress.end(index)
-                results.append(result)
+            measured[arm].forget()
+
+            def tick(done: int, index: int = index, engine: MeasuredEngine = measured[arm]) -> None:
+                progress.tick(index, done, engine.live())
+
+            progress.begin(index)
+            graph, engine = graphs[arm], measured[arm]
+            results.append(
+                run_programs(graph, arrivals, engine, arm=arm, number=index + 1, on_tick=tick)
+            )
+            progress.end(index)
     return results
 
 

@@ -13,8 +13,8 @@ Times are seconds on one clock, whose zero does not matter. Definitions:
   and final calls form one series, so the gaps at task switches are among them. Several tokens
   that arrive at once (drafting) count one by one, with gaps of zero between them.
 - *switch gap*: from the last token of the upstream call to the first token of the downstream
-  call. The upstream of a call is the call of its program that ended last before the first
-  token of this one.
+  call. The upstream of a call is the call of its program that ended last before this one was
+  submitted.
 - *TTFT*: from the arrival of a program to its first token.
 - *makespan*: from the first arrival of a run to the end of its last program; the mean over
   runs, where there are several.
@@ -39,6 +39,8 @@ from typing import NamedTuple, TypedDict
 class CallRecord(NamedTuple):
     """What one call did.
 
+    call_id: unique in a run, and higher for later calls.
+    submitted: time at which the program made the call.
     tokens: pairs of (time in seconds, number of tokens that arrived then), in order of time;
         no pair has zero tokens.
     ahead_tokens: prompt tokens taken over from an open prompt.
@@ -47,6 +49,7 @@ class CallRecord(NamedTuple):
 
     call_id: int
     task: str | None
+    submitted: float
     tokens: tuple[tuple[float, int], ...]
     text: str = ""
     prompt_tokens: int = 0
@@ -146,16 +149,15 @@ def token_gaps(program: ProgramRecord) -> list[float]:
 
 
 def upstream_of(call: CallRecord, calls: Iterable[CallRecord]) -> CallRecord | None:
-    """The call that ended last before the first token of ``call``; None for a root.
+    """The call that ended last before ``call`` was submitted; None for a root.
 
-    ``call`` must have tokens; other calls without any are passed over. Of calls that ended at
-    the same time the one with the highest id counts, and a call whose last token came together
-    with the first of ``call`` counts as earlier if its id is lower.
+    Calls without tokens are passed over. Of calls that ended at the same time the one with the
+    highest id counts.
     """
     before = (
         other
         for other in calls
-        if other.tokens and (other.last, other.call_id) < (call.first, call.call_id)
+        if other.call_id < call.call_id and other.tokens and other.last <= call.submitted
     )
     return max(before, key=lambda other: (other.last, other.call_id), default=None)
 

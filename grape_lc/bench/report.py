@@ -139,6 +139,7 @@ def raw_run(run: RunRecord) -> dict[str, Any]:
                 "calls": [
                     {
                         **call._asdict(),
+                        "submitted": round(call.submitted - zero, 6),
                         "tokens": [[round(at - zero, 6), count] for at, count in call.tokens],
                     }
                     for call in program.calls

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
-from grape_lc.bench.collect import Collector
+from grape_lc.bench.collect import MeasuredEngine, current_program
 from grape_lc.bench.metrics import ProgramRecord, RunRecord
 from grape_lc.bench.workload import Arrival
-from grape_lc.runtime.client import call_label
 
 _TICK_S = 0.25
 
@@ -38,7 +37,7 @@ class _Stopped(Exception):  # noqa: N818 - a signal between threads of this modu
 def run_programs(
     graph: Graph,
     arrivals: Sequence[Arrival],
-    collector: Collector,
+    engine: MeasuredEngine,
     *,
     arm: str,
     number: int,
@@ -46,7 +45,8 @@ def run_programs(
 ) -> RunResult:
     """Run every program of ``arrivals`` and wait for all of them.
 
-    arm, number: name this run; together they are unique for a collector.
+    engine: the one that the graph's model is served by; it records the calls.
+    arm, number: name this run among those that the engine has records of.
     on_tick: called with the number of finished programs several times a second.
 
     Raises what a program raised first. Then, and on KeyboardInterrupt, programs that have not
@@ -58,7 +58,7 @@ def run_programs(
         if stop.wait(arrival.at - (time.monotonic() - begin)):
             raise _Stopped
         # In this thread only; LangGraph copies the context to wherever it runs nodes.
-        call_label.set(_label(arm, number, arrival))
+        current_program.set(_label(arm, number, arrival))
         arrived = time.monotonic()
         state = graph.invoke({"problem": arrival.problem})
         return arrived, time.monotonic(), state
@@ -77,7 +77,7 @@ def run_programs(
     records, states = [], {}
     for arrival, future in zip(arrivals, futures, strict=True):
         arrived, finished, state = future.result()
-        calls = collector.calls(_label(arm, number, arrival))
+        calls = engine.calls(_label(arm, number, arrival))
         records.append(ProgramRecord(arrival.name, arrived, finished, calls))
         states[arrival.name] = state
     return RunResult(RunRecord(arm, tuple(records)), states)
