@@ -323,11 +323,20 @@ class TaskFlow(FlowModel):
         Raises FlowFormatError when a sampling field holds what JSON cannot express.
         """
         try:
-            return json.dumps(
+            text = json.dumps(
                 self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, indent=2
             )
         except ValueError as error:
             raise FlowFormatError(f"flow {self.name!r} cannot be JSON: {error}") from error
+        # Sampling.extra holds anything: numbers as keys, say, would come back as strings.
+        again = TaskFlow.from_json(text)
+        changed = [a.name for a, b in zip(self.tasks, again.tasks, strict=True) if a != b]
+        if changed:
+            raise FlowFormatError(
+                f"flow {self.name!r} cannot be JSON: sampling.extra would come back changed in "
+                f"task {_list(map(repr, changed))}"
+            )
+        return text
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TaskFlow:

@@ -1,0 +1,44 @@
+"""The flow layer stands on pydantic alone, and is there at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import grape_lc.flow
+
+ROOT = Path(grape_lc.flow.__file__).parents[2]
+
+PROGRAM = """
+import json, sys, time
+sys.path.insert(0, sys.argv[1])
+began = time.perf_counter()
+import grape_lc.flow
+spent = time.perf_counter() - began
+print(json.dumps([spent, sorted(sys.modules)]))
+"""
+
+
+def test_imports_are_few_and_fast():
+    runs = []
+    for _ in range(3):  # best of three: a busy machine only adds time
+        argv = [sys.executable, "-c", PROGRAM, str(ROOT)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+        runs.append(json.loads(done.stdout))
+    assert min(spent for spent, _ in runs) < 0.5
+    modules = runs[0][1]
+    own = {name for name in modules if name.startswith("grape_lc.")}
+    assert {n for n in own if not n.startswith("grape_lc.flow")} <= {"grape_lc.errors"}
+    foreign = {name.partition(".")[0] for name in modules} & {
+        *("langchain_core", "langgraph", "vllm", "torch", "numpy", "httpx", "rich", "typer")
+    }
+    assert not foreign
+
+
+def test_everything_public_is_named_and_there():
+    names = grape_lc.flow.__all__
+    assert len(names) == len(set(names))
+    missing = [name for name in names if not hasattr(grape_lc.flow, name)]
+    assert not missing
