@@ -20,6 +20,7 @@ from vllm.inputs import tokens_input
 from vllm.platforms import current_platform
 from vllm.renderers.params import ChatParams
 from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -46,10 +47,6 @@ _CPU_DEFAULTS: dict[str, Any] = {"enforce_eager": True, "block_size": 32}
 _SMALL_MACHINE_CORES = 8
 _IN_CORE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _FINISH: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
-# What vLLM's chat endpoint asks its renderer for.
-_CHAT = ChatParams(
-    chat_template_kwargs={"add_generation_prompt": True, "continue_final_message": False}
-)
 
 
 @dataclass(frozen=True)
@@ -112,6 +109,14 @@ class VLLMEngine:
         self._scheduler = scheduler
         self._renderer = self._llm.renderer
         self._tokenizer = self._llm.get_tokenizer()
+        # What vLLM's chat endpoint asks its renderer for.
+        self._chat = ChatParams(
+            chat_template_kwargs={
+                "add_generation_prompt": True,
+                "continue_final_message": False,
+                "tokenize": is_mistral_tokenizer(self._tokenizer),
+            }
+        )
         self._has_offsets = bool(getattr(self._tokenizer, "is_fast", False))
         self.markers = sorted(getattr(self._tokenizer, "get_added_vocab", dict)())
         self._defaults: dict[str, Any] = config.model_config.get_diff_sampling_param()
@@ -150,7 +155,7 @@ class VLLMEngine:
         """Text of a prompt, through the same renderer as vLLM's chat endpoint."""
         if isinstance(prompt, str):
             return prompt
-        _, rendered = self._renderer.render_messages(prompt, _CHAT)
+        _, rendered = self._renderer.render_messages(prompt, self._chat)
         if "prompt" not in rendered:
             raise UnsupportedRequestError(
                 "this model's tokenizer renders chats to tokens, not to text"
@@ -203,7 +208,7 @@ class VLLMEngine:
         if not messages:
             raise EmptyPromptError("the call has no messages; give it at least one")
         try:
-            _, rendered = await self._renderer.render_messages_async(messages, _CHAT)
+            _, rendered = await self._renderer.render_messages_async(messages, self._chat)
         except (ValueError, TypeError, VLLMValidationError) as error:
             raise RequestError(f"the messages do not fit the chat template: {error}") from error
         if "prompt_token_ids" in rendered:

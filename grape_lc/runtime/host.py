@@ -17,22 +17,10 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from grape_lc.engine.base import CallDelta, CallRequest
-from grape_lc.errors import CallFailedError, ConfigError, FlowError, GrapeError
-from grape_lc.flow.taskflow import TaskFlow
+from grape_lc.errors import CallFailedError, ConfigError, GrapeError
 from grape_lc.runtime import wire
-from grape_lc.runtime.programs import (
-    AppendPrompt,
-    Command,
-    OpenPrompt,
-    PromptTable,
-    PromptText,
-    ReleasePrompt,
-)
-
-CANCELLED = CallFailedError("the call was cancelled")
+from grape_lc.runtime.ahead import Ahead, OpenPromptEngine
 
 
 class Call(Protocol):
@@ -44,7 +32,7 @@ class Call(Protocol):
         ...
 
 
-class HostedEngine(PromptText, Protocol):
+class HostedEngine(OpenPromptEngine, Protocol):
     """The engine as the host drives it; every method runs on the host's event loop."""
 
     @property
@@ -58,18 +46,6 @@ class HostedEngine(PromptText, Protocol):
 
     def generate(self, call: Call, *, adopt: str | None, feeds: bool) -> AsyncIterator[CallDelta]:
         """Run a call; closing the iterator aborts it."""
-        ...
-
-    async def open(self, key: str, ids: Sequence[int], hops: int) -> None:
-        """Begin an open prompt under a key that was never used before."""
-        ...
-
-    async def append(self, key: str, ids: Sequence[int], hops: int, final: bool) -> None:
-        """Extend an open prompt; unknown keys are ignored."""
-        ...
-
-    async def release(self, keys: Sequence[str]) -> None:
-        """Give open prompts back; unknown keys are ignored."""
         ...
 
     async def reset_prefix_cache(self) -> bool:
@@ -105,7 +81,7 @@ class Host:
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._asks: set[asyncio.Task[None]] = set()
         self._engine: HostedEngine
-        self._table: PromptTable
+        self._ahead: Ahead
 
     async def run(self) -> None:
         """Start the engine, serve until the client is gone, then end everything."""
@@ -132,7 +108,7 @@ class Host:
         self._send({"t": "progress", "text": "loading the model"})
         self._engine = factory(settings["model"], settings["scheduler"], settings["args"])
         enabled = settings["scheduler"] == "grape" and self._engine.early_refusal is None
-        self._table = PromptTable(self._engine, enabled=enabled)
+        self._ahead = Ahead(self._engine, enabled=enabled)
 
     async def _serve(self) -> None:
         while line := await self._reader.readline():
@@ -145,9 +121,11 @@ class Host:
                     if (running := self._calls.get(message["id"])) is not None:
                         running.cancel()
                 case "open":
-                    await self._open_program(message)
+                    await self._ahead.open_program(
+                        message["program"], message["flow"], message["inputs"]
+                    )
                 case "close":
-                    await self._run(self._table.close_program(message["program"]))
+                    await self._ahead.close_program(message["program"])
                 case "ask":
                     ask = asyncio.create_task(self._answer(message))
                     self._asks.add(ask)
@@ -166,51 +144,28 @@ class Host:
 
     # ------------------------------------------------------------------ messages
 
-    async def _open_program(self, message: wire.Message) -> None:
-        try:
-            flow = TaskFlow.model_validate(message["flow"])
-        except (ValidationError, FlowError):
-            # The client validated it before; a prediction that does not parse is only lost.
-            self._table.counts["bad_flow"] += 1
-            return
-        await self._run(self._table.open_program(message["program"], flow, message["inputs"]))
-
     async def _call(self, call_id: int, raw: wire.Message) -> None:
-        request: CallRequest | None = None
-        adopt: str | None = None
+        program = task = key = None
         complete = False
         try:
             request = CallRequest.model_validate(raw)
             call = await self._engine.prepare(request)
             program, task = request.program, request.task
-            adopt = self._table.take(program, task)
-            await self._run(self._table.call_started(program, task))
-            feeds = self._table.feeds(program, task)
-            deltas = self._engine.generate(call, adopt=adopt, feeds=feeds)
+            key, feeds = await self._ahead.begin_call(program, task)
+            deltas = self._engine.generate(call, adopt=key, feeds=feeds)
             async with contextlib.aclosing(deltas):  # type: ignore[type-var]
                 async for delta in deltas:
                     self._send(wire.delta_message(call_id, delta))
-                    await self._run(
-                        self._table.call_text(program, task, delta.text, len(delta.token_ids))
-                    )
-                    complete = delta.finish_reason is not None
-        except asyncio.CancelledError:
-            self._send(
-                {"t": "error", "id": call_id, "kind": "CallFailedError", "text": "cancelled"}
-            )
-            raise
+                    await self._ahead.call_text(program, task, delta.text, len(delta.token_ids))
+                    if delta.finish_reason is not None:
+                        complete = True
+                        await self._ahead.end_call(program, task, key, complete=True)
         except Exception as error:  # noqa: BLE001 - this call's error; the others go on
             self._send({"t": "error", "id": call_id, **wire.error_message(error)})
         finally:
             self._calls.pop(call_id, None)
-            if adopt is not None and not complete:
-                # The call may have ended before the engine saw it; a key that the engine has
-                # used up is ignored there.
-                await self._engine.release([adopt])
-            if request is not None:
-                await self._run(
-                    self._table.call_finished(request.program, request.task, complete=complete)
-                )
+            if not complete:
+                await self._ahead.end_call(program, task, key, complete=False)
 
     async def _answer(self, message: wire.Message) -> None:
         reply: wire.Message = {"t": "answer", "id": message["id"]}
@@ -225,8 +180,8 @@ class Host:
             case "stats":
                 return {
                     **await self._engine.stats(),
-                    "programs": len(self._table),
-                    "table": dict(self._table.counts),
+                    "programs": len(self._ahead.table),
+                    "table": dict(self._ahead.table.counts),
                 }
             case "reset":
                 return await self._engine.reset_prefix_cache()
@@ -236,16 +191,6 @@ class Host:
                 call = await self._engine.prepare(CallRequest.model_validate(args["req"]))
                 return list(call.token_ids)
         raise ConfigError(f"unknown question {what!r}; known: stats, reset, tokens, prompt")
-
-    async def _run(self, commands: list[Command]) -> None:
-        for command in commands:
-            match command:
-                case OpenPrompt(key, ids, hops):
-                    await self._engine.open(key, ids, hops)
-                case AppendPrompt(key, ids, hops, final):
-                    await self._engine.append(key, ids, hops, final)
-                case ReleasePrompt(key):
-                    await self._engine.release([key])
 
     def _send(self, message: wire.Message) -> None:
         if not self._writer.is_closing():

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from grape_lc.runtime.splicer import Splicer
 
 PIECES = [
-    "<|im_start|>user\n", "<|im_end|>\n", "The quick brown fox", " jumps", "def f(x):\n    return x\n",
-    "\n\n", "   ", "\t", "🦊", "é", "日本語", "1234567890", "...", "```python\n", "'s", "n't", " a", "A",
-    "_" * 40, "=" * 33, "://", "\u200d", "e\u0301",
-]  # fmt: skip
+    *("<|im_start|>user\n", "<|im_end|>\n", "The quick brown fox", " jumps", " a", "A"),
+    *("def f(x):\n    return x\n", "```python\n", "://", "...", "_" * 40, "=" * 33),
+    *("\n\n", "   ", "\t", "🦊", "é", "日本語", "1234567890", "'s", "n't", "\u200d", "e\u0301"),
+]
 
 
 class Encode:
