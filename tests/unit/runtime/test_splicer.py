@@ -50,9 +50,7 @@ def run(encode: Encode, texts: list[str]) -> tuple[Splicer, list[int]]:
     return splicer, committed
 
 
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=400, deadline=None)
 @given(texts=st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=12)), max_size=40))
 def test_commits_the_ids_of_the_whole_text(tokenizer: Tokenizer, texts: list[str]) -> None:
     """Either the committed ids are exactly those of the whole text, or it says that it broke."""
