@@ -81,6 +81,12 @@ class ProgramHandler(BaseCallbackHandler):
         self._warned = False
         self._lock = threading.Lock()
 
+    @property
+    def running(self) -> int:
+        """Traced runs that have begun and not ended; 0 when no run of the graph is under way."""
+        with self._lock:
+            return len(self._places)
+
     # -- for calls of the model -------------------------------------------------------------
 
     def depth(self, site: CallSite) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,9 +39,15 @@ def is_command(graph_input: object) -> bool:
     return graph_input is None or isinstance(graph_input, Command)
 
 
+def identifier(text: str) -> str:
+    """``text`` as the name of a variable: what is no letter, digit or _ becomes _."""
+    name = re.sub(r"\W+", "_", text).strip("_") or "_"
+    return name if name.isidentifier() else f"_{name}"
+
+
 def message_name(key: str, index: int) -> str:
     """Name of the text of the ``index``-th message under ``key``."""
-    return f"{key}_{index}"
+    return identifier(f"{key}_{index}")
 
 
 def messages_of(value: object) -> list[BaseMessage] | None:
@@ -58,13 +65,13 @@ def messages_of(value: object) -> list[BaseMessage] | None:
 def input_texts(graph_input: object) -> dict[str, str]:
     """Every text of the input that a flow can name.
 
-    A text under ``key`` is called ``key``; the text of the n-th message of a list of messages
-    ``key_n``, from 0.
+    A text under ``key`` is called ``key``, made an identifier if it is none; the text of the n-th
+    message of a list of messages ``key_n``, from 0.
     """
     texts: dict[str, str] = {}
     for key, value in input_items(graph_input):
         if isinstance(value, str):
-            texts[key] = value
+            texts[identifier(key)] = value
         for index, message in enumerate(messages_of(value) or ()):
             if isinstance(message.content, str):
                 texts[message_name(key, index)] = message.content

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForLLMRun,
@@ -28,22 +28,20 @@ from grape_lc.flow.sampling import Sampling
 
 _SAMPLING_FIELDS = frozenset(Sampling.model_fields) - {"extra"}
 
-# Fields of vllm.SamplingParams that Sampling has no name for and that change nothing in the
-# form of an answer. Those that do (n, logprobs, ...) are refused: they could not be returned.
+# Fields of vllm.SamplingParams that Sampling has no name for and whose values are plain numbers,
+# texts or lists. Others that change the form of an answer (n, logprobs) could not be returned.
 _EXTRA_FIELDS = frozenset(
     {
         "allowed_token_ids",
         "bad_words",
         "frequency_penalty",
         "include_stop_str_in_output",
-        "logit_bias",
         "min_p",
         "presence_penalty",
         "repetition_penalty",
         "skip_special_tokens",
         "spaces_between_special_tokens",
         "stop_token_ids",
-        "structured_outputs",
         "thinking_token_budget",
     }
 )
@@ -148,6 +146,17 @@ class ChatGrape(BaseChatModel):
         if sampling.stop:
             params["ls_stop"] = list(sampling.stop)
         return params
+
+    def bind_tools(
+        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
+    ) -> NoReturn:
+        """Not offered: answers are text only.
+
+        Raises UnsupportedRequestError, as does ``with_structured_output``, which needs it.
+        """
+        raise UnsupportedRequestError(
+            f"ChatGrape serves no tool calls and no structured output; {len(tools)} tools given"
+        )
 
     def get_num_tokens(self, text: str) -> int:
         """Number of tokens of a text in the served model."""

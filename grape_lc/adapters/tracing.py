@@ -11,7 +11,6 @@ import asyncio
 import contextvars
 import dataclasses
 import logging
-import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks.base import BaseCallbackHandler
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.channels import LastValue
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
@@ -27,7 +26,13 @@ from langgraph.pregel import Pregel
 from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel
 
-from grape_lc.adapters.inputs import WHOLE, input_items, message_name, messages_of
+from grape_lc.adapters.inputs import (
+    WHOLE,
+    identifier,
+    input_items,
+    message_name,
+    messages_of,
+)
 from grape_lc.adapters.markers import Damaged, Found, marker, split
 from grape_lc.adapters.recording import (
     RecordedCall,
@@ -59,8 +64,8 @@ def to_taskflow(graph: AnyGraph, *, example: Any = None, name: str | None = None
 
     example: an input of the graph, in any form that it takes. Texts in it, and texts of
         messages, become input variables, whatever they say; other values are used as they
-        are. Without an example the input has every key of the input schema that is a ``str``
-        without a reducer.
+        are. Without an example the input is a text under every key of the input schema that is
+        a ``str`` without a reducer, or one human message if there is none but ``messages``.
     name: of the flow; by default the graph's.
 
     Tasks are named as ``attach`` expects it, their outputs ``<node>_text``. Text that a program
@@ -83,7 +88,8 @@ def to_taskflow(graph: AnyGraph, *, example: Any = None, name: str | None = None
         raise TraceError(
             f"no call of ChatGrape was seen in graph {graph.name!r}"
             + (f": {failure}" if failure else "")
-            + f"; nodes: {', '.join(graph.nodes)}; input keys: {', '.join(symbols) or 'none'}"
+            + f"; nodes: {', '.join(graph.nodes)}; input texts: {', '.join(symbols) or 'none'}"
+            + ("" if symbols else "; give an example input")
         ) from (None if failure is None else failure.error)
     if failure:
         if failure.endless:
@@ -117,13 +123,13 @@ def _symbolic_input(graph: AnyGraph, example: Any) -> tuple[list[str], Any]:
         return marker(len(symbols) - 1)
 
     if example is None:
-        return symbols, {key: symbol(key) for key in _text_keys(graph)}
+        example = _default_input(graph)
     if isinstance(example, str):
         return symbols, symbol(WHOLE)
     changed: dict[str, Any] = {}
     for key, value in input_items(example):
         if isinstance(value, str):
-            changed[key] = symbol(key)
+            changed[key] = symbol(identifier(key))
         elif (messages := messages_of(value)) is not None:
             changed[key] = [
                 _symbolic_message(message, message_name(key, index), symbol)
@@ -146,18 +152,21 @@ def _symbolic_message(
     return message.model_copy(update={"content": symbol(name)})
 
 
-def _text_keys(graph: AnyGraph) -> list[str]:
-    builder = getattr(graph, "builder", None)
-    schema = getattr(builder, "input_schema", None)
+def _default_input(graph: AnyGraph) -> dict[str, Any]:
+    """Any text under every key that takes one and has no reducer; else one human message.
+
+    A key with a reducer gathers what nodes write: it starts empty.
+    """
+    schema = getattr(getattr(graph, "builder", None), "input_schema", None)
     if schema is None:
-        return []
+        return {}
     hints = typing.get_type_hints(schema)
-    # A key with a reducer gathers what nodes write: it starts empty.
-    return [
-        key
+    texts = {
+        key: "text"
         for key, hint in hints.items()
         if hint is str and type(graph.channels.get(key)) is LastValue
-    ]
+    }
+    return texts or ({"messages": [HumanMessage("text")]} if "messages" in hints else {})
 
 
 # -- the run ----------------------------------------------------------------------------------
@@ -257,7 +266,7 @@ class _Builder:
         self._names = {number: self._unique(symbol) for number, symbol in enumerate(symbols)}
         self._inputs = dict.fromkeys(self._names.values())
         for call in calls:
-            self._names[call.value] = self._unique(f"{_identifier(call.task)}_text")
+            self._names[call.value] = self._unique(f"{identifier(call.task)}_text")
         self._opaque: dict[str, str] = {}
 
     def build(self) -> TaskFlow:
@@ -270,7 +279,8 @@ class _Builder:
                 flow.add_variable(InputVar(name))
         for name, why in self._opaque.items():
             flow.add_variable(InputVar(name, description=why))
-        calls = sorted(self._calls, key=lambda call: (self._depth(call, prompts), call.task))
+        depths = self._depths(prompts)
+        calls = sorted(self._calls, key=lambda call: (depths[call.value], call.task))
         for call in calls:
             name = self._names[call.value]
             flow.add_variable(IntermediateVar(name) if name in read else OutputVar(name))
@@ -284,14 +294,15 @@ class _Builder:
         flow.validate_flow()
         return flow
 
-    def _depth(self, call: RecordedCall, prompts: Mapping[int, PromptTemplate]) -> int:
-        writers = {self._names[other.value]: other for other in self._calls}
+    def _depths(self, prompts: Mapping[int, PromptTemplate]) -> dict[int, int]:
+        """Hops of each call from a root of the flow, by the number of its answer's marker."""
+        by_name: dict[str, int] = {}
         depths: dict[int, int] = {}
-        # In order of arrival every call comes after those whose answers it was given.
-        for other in self._calls:
-            above = [writers[n] for n in prompts[other.value].variables if n in writers]
-            depths[other.value] = 1 + max((depths[o.value] for o in above), default=-1)
-        return depths[call.value]
+        # Every call arrived after those whose answers it was given.
+        for call in self._calls:
+            above = [by_name[name] for name in prompts[call.value].variables if name in by_name]
+            depths[call.value] = by_name[self._names[call.value]] = 1 + max(above, default=-1)
+        return depths
 
     def _prompt(self, call: RecordedCall) -> PromptTemplate:
         messages: list[MessageTemplate] = []
@@ -324,17 +335,12 @@ class _Builder:
         return f"{{{name}}}"
 
     def _unique(self, wanted: str) -> str:
-        name, number = _identifier(wanted), 1
+        name, number = identifier(wanted), 1
         while name in self._taken:
             number += 1
-            name = f"{_identifier(wanted)}_{number}"
+            name = f"{identifier(wanted)}_{number}"
         self._taken.add(name)
         return name
-
-
-def _identifier(text: str) -> str:
-    name = re.sub(r"\W+", "_", text).strip("_") or "task"
-    return name if name.isidentifier() else f"_{name}"
 
 
 def _text(content: str | list[dict[str, str]]) -> str:
