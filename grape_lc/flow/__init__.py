@@ -10,7 +10,7 @@ from grape_lc.flow.events import (
     TokenEvent,
     TokenUsage,
 )
-from grape_lc.flow.explain import Explanation, explain
+from grape_lc.flow.explain import Explanation
 from grape_lc.flow.lowering import Edge, MicroTask, MicroTaskGraph, lower
 from grape_lc.flow.sampling import Sampling
 from grape_lc.flow.taskflow import FlowRunner, Task, TaskFlow
@@ -61,7 +61,6 @@ __all__ = [
     "Transducer",
     "TransducerStream",
     "Variable",
-    "explain",
     "literal_to_template",
     "lower",
     "parse_template",

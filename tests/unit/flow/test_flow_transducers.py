@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grape_lc.flow import TRANSDUCERS
+
+# A busy machine may take its time.
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # White space of several kinds, one of them outside ASCII, and few other characters: runs of
 # white space at both ends and across the borders of pieces are what can go wrong.
@@ -18,10 +23,11 @@ def pieces(draw):
     value = draw(values)
     cuts = sorted(draw(st.lists(st.integers(0, len(value)))))
     borders = [0, *cuts, len(value)]
-    return [value[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [value[a:b] for a, b in pairwise(borders)]
 
 
 @pytest.mark.parametrize("name", TRANSDUCERS)
+@steady
 @given(pieces=pieces())
 def test_any_chunking_gives_the_whole_value(name, pieces):
     transducer = TRANSDUCERS[name]
@@ -35,6 +41,7 @@ def test_any_chunking_gives_the_whole_value(name, pieces):
 
 
 @pytest.mark.parametrize("name", TRANSDUCERS)
+@steady
 @given(pieces=pieces())
 def test_a_stream_holds_back_no_more_than_it_must(name, pieces):
     """What is not sent yet is only white space that a strip could still remove."""

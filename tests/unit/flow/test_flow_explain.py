@@ -1,0 +1,193 @@
+"""explain: what is known, what streams and what waits, and the table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from grape_lc.errors import FlowInputError, NeverReadError
+from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
+from grape_lc.flow.explain import Amount, StreamsIn
+
+
+def chain(last: str, **sampling) -> TaskFlow:
+    """a -> x -> y -> z; ``last`` is the prompt of z, which reads x and y."""
+    flow = TaskFlow(name="chain")
+    flow.add_variable(InputVar("a"))
+    flow.add_variable(IntermediateVar("x"))
+    flow.add_variable(IntermediateVar("y"))
+    flow.add_variable(OutputVar("z"))
+    flow.add_task("Question: {a}", "x", name="X", **sampling)
+    flow.add_task("First: {x}", "y", name="Y")
+    flow.add_task(last, "z", name="Z")
+    return flow
+
+
+def row(flow: TaskFlow, task: str, inputs=None, count_tokens=len):
+    [found] = [row for row in flow.explain(inputs, count_tokens).tasks if row.task == task]
+    return found
+
+
+def waits(row):
+    return [
+        (w.text, w.amount.tokens if w.amount else None, w.until, w.meanwhile) for w in row.waits
+    ]
+
+
+def test_a_first_task_is_known_whole():
+    first = row(chain("{x}{y}"), "X", {"a": "why?"})
+    assert first.known_at_start == Amount(len("Question: why?"), ())
+    assert (first.streams_in, first.waits) == ((), ())
+
+
+def test_an_input_without_a_value_has_no_size():
+    assert row(chain("{x}{y}"), "X").known_at_start == Amount(len("Question: "), ("{a}",))
+    assert row(chain("{x}{a|strip}{y}"), "Z").waits[0].amount == Amount(0, ("{a|strip}",))
+
+
+def test_an_input_is_measured_as_it_will_stand_in_the_prompt():
+    flow = chain("{x} {a|strip}!{y}")
+    assert row(flow, "Z", {"a": "  why?\n"}).waits[0].amount == Amount(len(" why?!"), ())
+
+
+def test_answers_in_the_order_in_which_they_are_written_stream_one_after_the_other():
+    last = row(chain("Go: {x} then {y} end", max_tokens=50), "Z")
+    assert last.known_at_start == Amount(4, ())
+    assert last.streams_in == (StreamsIn("X", "{x}", 50, ()), StreamsIn("Y", "{y}", None, ()))
+    assert waits(last) == [("then", 6, ("X",), "Y"), ("end", 4, ("Y",), None)]
+    assert [w.why for w in last.waits] == [
+        "known text behind {x} (while 'Y' decodes)",
+        "known text behind {y}",
+    ]
+
+
+def test_an_older_answer_behind_a_newer_one_waits_for_it():
+    last = row(chain("Go: {y} then {x|strip} end", max_tokens=50), "Z")
+    assert last.streams_in == (StreamsIn("Y", "{y}", None, ()),)
+    assert waits(last) == [
+        ("then", 6, ("Y",), None),
+        ("{x|strip}", None, ("Y",), None),
+        ("end", 4, ("Y",), None),
+    ]
+    assert last.waits[1].tokens_at_most == 50
+    assert last.waits[1].why == "output of 'X', behind {y}"
+
+
+def test_a_second_reading_of_an_answer_waits_for_the_first():
+    last = row(chain("{x}{x|rstrip}{y}"), "Z")
+    assert [s.slot for s in last.streams_in] == ["{x}", "{y}"]
+    assert waits(last) == [("{x|rstrip}", None, ("X",), "Y")]
+
+
+def fork(last: str) -> TaskFlow:
+    """x and y are written side by side; z reads both, and w if ``last`` does."""
+    flow = TaskFlow(name="fork")
+    for var in (IntermediateVar("x"), IntermediateVar("y"), OutputVar("z")):
+        flow.add_variable(var)
+    flow.add_task("one", "x", name="X")
+    flow.add_task("two", "y", name="Y")
+    flow.add_task(last, "z", name="Z")
+    return flow
+
+
+def test_an_answer_behind_one_that_may_be_unfinished_streams_only_after_it():
+    last = row(fork("{y} and {x} end"), "Z")
+    assert last.streams_in == (StreamsIn("Y", "{y}", None, ()), StreamsIn("X", "{x}", None, ("Y",)))
+    assert waits(last) == [("and", 5, ("Y",), None), ("end", 4, ("Y", "X"), None)]
+    assert last.waits[1].why == "known text behind {y} and {x}"
+
+
+def test_chat_messages_are_counted_each_by_itself_and_without_markers():
+    flow = chain("{x}{y}")
+    flow.add_variable(OutputVar("w"))
+    flow.add_task([("system", "abc"), ("user", "de{x}"), ("user", "f"), ("user", "gh")], "w")
+    counted = []
+
+    def count(text):
+        counted.append(text)
+        return len(text)
+
+    explanation = flow.explain({"a": ""}, count)
+    chat = explanation.tasks[-1]
+    assert (chat.known_at_start.tokens, chat.waits[0].amount) == (5, Amount(3, ()))
+    assert counted[-4:] == ["abc", "de", "f", "gh"]
+    assert "template markers are not counted" in str(explanation)
+    assert "template markers" not in str(chain("{x}{y}").explain())
+
+
+def test_without_a_counter_four_characters_are_a_token_and_marked():
+    explanation = chain("12345{x}{y}").explain({"a": "why?"})
+    assert explanation.tasks[-1].known_at_start.tokens == 2
+    assert "~2" in str(explanation)
+    assert "~ estimated at 4 characters a token" in str(explanation)
+    counted = chain("12345{x}{y}").explain({"a": "why?"}, len)
+    assert "~" not in str(counted)
+
+
+def test_a_long_text_is_shown_by_its_beginning():
+    shown = row(chain("{x}" + "so\n it {{goes}} " * 10 + "{y}"), "Z").waits[0].text
+    assert shown == "so it {goes} so it {goes} so it {goes..."
+    assert len(shown) == 40
+
+
+def test_the_table():
+    flow = chain("Go: {y} {a} {x|strip}", max_tokens=50)
+    assert (
+        "\n" + str(flow.explain()) + "\n"
+        == """
+Flow 'chain': prompt tokens by the time at which they can be prefilled
+task  known at start  streams in                must wait
+----  --------------  ------------------------  ------------------------------------------------
+X     ~3 + {a}        -                         -
+Y     ~2              {x} from 'X', at most 50  -
+Z     ~1              {y} from 'Y', no limit    ~1 + {a}: known text behind {y}: '{a}'
+                                                {x|strip}, at most 50: output of 'X', behind {y}
+~ estimated at 4 characters a token; count_tokens gives counts
+size not known, no value given: {a}
+"""
+    )
+
+
+def test_plain_data_is_json_and_says_the_same():
+    flow = fork("{y} and {x} end")
+    data = flow.explain(count_tokens=len).to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert data["flow"] == "fork"
+    assert data["estimated"] is False
+    assert data["tasks"][2] == {
+        "task": "Z",
+        "known_at_start": 0,
+        "unsized_at_start": [],
+        "streams_in": [
+            {"from": "Y", "slot": "{y}", "tokens_at_most": None, "after": []},
+            {"from": "X", "slot": "{x}", "tokens_at_most": None, "after": ["Y"]},
+        ],
+        "waits": [
+            {
+                "text": "and",
+                "tokens": 5,
+                "unsized": [],
+                "tokens_at_most": None,
+                "until": ["Y"],
+                "meanwhile": None,
+                "why": "known text behind {y}",
+            },
+            {
+                "text": "end",
+                "tokens": 4,
+                "unsized": [],
+                "tokens_at_most": None,
+                "until": ["Y", "X"],
+                "meanwhile": None,
+                "why": "known text behind {y} and {x}",
+            },
+        ],
+    }
+
+
+def test_only_valid_flows_and_fitting_inputs_are_explained():
+    with pytest.raises(FlowInputError, match="unknown: 'b'"):
+        chain("{x}{y}").explain({"b": ""})
+    with pytest.raises(NeverReadError, match="'y'"):
+        chain("{x}").explain()
