@@ -89,9 +89,10 @@ def _check_tasks(graph: Pregel[Any, Any, Any, Any], flow: TaskFlow) -> None:
     """Refuse a flow that can never match; of names in subgraphs the first part is checked."""
     nodes = [name for name in graph.nodes if name != "__start__"]
     for task in flow.tasks:
-        node = task.name.partition("/")[0]
-        # A node may itself have such characters in its name.
-        if node not in nodes and node.partition("#")[0].partition("[")[0] not in nodes:
+        # A name goes on with the path inside of the node, the number of a Send or of a call.
+        if not any(
+            task.name == n or task.name.startswith((f"{n}/", f"{n}[", f"{n}#")) for n in nodes
+        ):
             raise FlowError(
                 f"flow {flow.name!r}: task {task.name!r} names no node of the graph "
                 f"{graph.name!r}; its nodes: {', '.join(nodes)}"

@@ -34,10 +34,12 @@ class RecordedCall:
     """A call in a trace.
 
     task: name of the node; ``node#2`` for its second call.
+    visit: which call of the node it is, from 1.
     value: number of the marker that was the answer.
     """
 
     task: str
+    visit: int
     request: CallRequest
     value: int
 
@@ -90,7 +92,8 @@ class RecordingEngine:
                 raise TooManyCallsError(f"more than {self._max_calls} calls of the model")
             node = request.label or "model"
             self._counts[node] += 1
-            task = node if self._counts[node] == 1 else f"{node}#{self._counts[node]}"
+            visit = self._counts[node]
+            task = node if visit == 1 else f"{node}#{visit}"
             value = self._first_value + len(self._calls)
-            self._calls.append(RecordedCall(task, request, value))
+            self._calls.append(RecordedCall(task, visit, request, value))
         return CallDelta(marker(value), (), time.monotonic(), "stop", Usage(0, 0))

@@ -73,8 +73,8 @@ def to_taskflow(graph: AnyGraph, *, example: Any = None, name: str | None = None
     and so on, which no run gives: prefilling ahead stops there. What the nodes decide by the
     content of a text, they decide by that of a marker: the flow shows one path.
 
-    If the graph fails under way, or goes in circles, the flow has what was seen up to there,
-    and a warning says so.
+    If the graph fails under way, goes in circles or is interrupted, the flow has what was seen
+    up to there, and a warning says so.
 
     Raises TraceError when no call of ChatGrape was seen, TypeError when the graph is not
     compiled.
@@ -82,22 +82,22 @@ def to_taskflow(graph: AnyGraph, *, example: Any = None, name: str | None = None
     check_compiled(graph)
     symbols, graph_input = _symbolic_input(graph, example)
     recorder = RecordingEngine(len(symbols), _MAX_CALLS)
-    failure = _run(graph, graph_input, recorder)
+    stop = _run(graph, graph_input, recorder)
     calls = recorder.calls
     if not calls:
         raise TraceError(
             f"no call of ChatGrape was seen in graph {graph.name!r}"
-            + (f": {failure}" if failure else "")
+            + ("" if stop is None else f": {stop.why}")
             + f"; nodes: {', '.join(graph.nodes)}; input texts: {', '.join(symbols) or 'none'}"
             + ("" if symbols else "; give an example input")
-        ) from (None if failure is None else failure.error)
-    if failure:
-        if failure.endless:
-            calls = tuple(call for call in calls if "#" not in call.task)
+        ) from (None if stop is None else stop.error)
+    if stop is not None:
+        if stop.endless:
+            calls = tuple(call for call in calls if call.visit == 1)
         logger.warning(
             "trace of graph %r: %s; the flow has the %d tasks seen up to there: %s",
             graph.name,
-            failure,
+            stop.why,
             len(calls),
             ", ".join(call.task for call in calls),
         )
@@ -173,19 +173,12 @@ def _default_input(graph: AnyGraph) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Failure:
-    error: BaseException
-    node: str | None
+class _Stop:
+    """Why a trace did not come to the graph's end."""
 
-    @property
-    def endless(self) -> bool:
-        return isinstance(self.error, GraphRecursionError | TooManyCallsError)
-
-    def __str__(self) -> str:
-        if self.endless:
-            return f"the graph went in circles ({type(self.error).__name__})"
-        where = "the graph" if self.node is None else f"node {self.node!r}"
-        return f"{where} failed on symbolic text with {type(self.error).__name__}: {self.error}"
+    why: str
+    error: BaseException | None = None
+    endless: bool = False
 
 
 class _NodeErrors(BaseCallbackHandler):
@@ -215,7 +208,7 @@ class _NodeErrors(BaseCallbackHandler):
             self.node = self._nodes.get(run_id)
 
 
-def _run(graph: AnyGraph, graph_input: Any, recorder: RecordingEngine) -> _Failure | None:
+def _run(graph: AnyGraph, graph_input: Any, recorder: RecordingEngine) -> _Stop | None:
     """Run the graph to its end or its first error, in a thread with an event loop of its own.
 
     So synchronous and asynchronous nodes run alike, also when the caller is in a loop.
@@ -236,19 +229,31 @@ def _run(graph: AnyGraph, graph_input: Any, recorder: RecordingEngine) -> _Failu
         }
     )
 
-    def run() -> None:
+    def run() -> Any:
         recording_engine.set(recorder)
         # The caller may itself be a node of a graph.
         var_child_runnable_config.set(None)
-        asyncio.run(_consume(bare, graph_input))
+        return asyncio.run(_invoke(bare, graph_input))
 
     with ThreadPoolExecutor(1, thread_name_prefix="grape-trace") as executor:
-        error = executor.submit(contextvars.copy_context().run, run).exception()
-    return None if error is None else _Failure(error, errors.node)
+        future = executor.submit(contextvars.copy_context().run, run)
+        error = future.exception()
+    if error is None:
+        return _interrupted(future.result())
+    if isinstance(error, GraphRecursionError | TooManyCallsError):
+        return _Stop(f"the graph went in circles ({type(error).__name__})", error, endless=True)
+    where = "the graph" if errors.node is None else f"node {errors.node!r}"
+    return _Stop(f"{where} failed on symbolic text with {type(error).__name__}: {error}", error)
 
 
-async def _consume(graph: AnyGraph, graph_input: Any) -> None:
-    await graph.ainvoke(graph_input)
+async def _invoke(graph: AnyGraph, graph_input: Any) -> Any:
+    return await graph.ainvoke(graph_input)
+
+
+def _interrupted(result: object) -> _Stop | None:
+    if isinstance(result, Mapping) and result.get("__interrupt__"):
+        return _Stop("the graph was interrupted, to go on with an answer from outside")
+    return None
 
 
 # -- the flow ---------------------------------------------------------------------------------

@@ -474,6 +474,19 @@ def test_of_nested_attached_graphs_the_inner_one_answers(engine: ScriptedEngine)
     check_idle(attached_inner, engine)
 
 
+def test_an_attached_graph_may_be_a_node(engine: ScriptedEngine) -> None:
+    inner = StateGraph(Topic).add_node("write", ask_node(engine)).add_edge(START, "write")
+    attached = attach(inner.compile(), chain_flow("write"))
+    outer = StateGraph(Topic).add_node("first", ask_node(engine)).add_node("sub", attached)
+    outer.add_edge(START, "first").add_edge("first", "sub")
+    outer.compile().invoke({"topic": "t"})
+    assert [(c.request.program, c.request.task) for c in engine.calls] == [
+        (None, None),
+        ("program-1", "write"),
+    ]
+    check_idle(attached, engine)
+
+
 # -- when there is nothing to gain ------------------------------------------------------------
 
 

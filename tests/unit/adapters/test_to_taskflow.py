@@ -24,7 +24,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Send
+from langgraph.types import Send, interrupt
 from pydantic import BaseModel
 
 from grape_lc.adapters.inputs import input_texts
@@ -393,17 +393,19 @@ def test_an_example_says_what_the_input_is(llm: ChatGrape, engine: ScriptedEngin
     assert prompts(both) == {"write": [("user", "3 lines on {topic}. Mind: {feedback}")]}
 
 
-def test_input_names_that_are_no_identifiers(llm: ChatGrape, engine: ScriptedEngine) -> None:
+def test_names_of_inputs_and_nodes_that_are_no_identifiers(
+    llm: ChatGrape, engine: ScriptedEngine
+) -> None:
     Odd = TypedDict("Odd", {"user-topic": str, "2nd": str}, total=False)
 
     def write(state: Any) -> Any:
         llm.invoke(f"{state['user-topic']} {state['2nd']}")
         return {}
 
-    graph = chain(Odd, ("write poem", write))
+    graph = chain(Odd, ("write poem/a#1[0]", write))
     flow = to_taskflow(graph)
-    assert prompts(flow) == {"write poem": [("user", "{user_topic} {_2nd}")]}
-    assert [v.name for v in flow.variables] == ["user_topic", "_2nd", "write_poem_text"]
+    assert prompts(flow) == {"write poem/a#1[0]": [("user", "{user_topic} {_2nd}")]}
+    assert [v.name for v in flow.variables] == ["user_topic", "_2nd", "write_poem_a_1_0_text"]
     check_foreseen(flow, graph, engine, {"user-topic": "a", "2nd": "b"})
 
 
@@ -559,6 +561,18 @@ def test_a_node_that_fails_ends_the_flow(llm: ChatGrape, caplog: pytest.LogCaptu
     (warning,) = warnings_of(caplog)
     assert "node 'parse' failed on symbolic text with JSONDecodeError" in warning
     assert "the 1 tasks seen up to there: plan" in warning
+
+
+def test_an_interrupt_ends_the_flow(llm: ChatGrape, caplog: pytest.LogCaptureFixture) -> None:
+    plan, write = partial(plan_it, llm), partial(f_string, llm)
+
+    def ask(state: State) -> State:
+        return {"topic": interrupt("which topic?")}
+
+    nodes = ("plan", plan), ("ask", ask), ("write", write)
+    flow = to_taskflow(chain(State, *nodes, checkpointer=InMemorySaver()))
+    assert list(prompts(flow)) == ["plan"]
+    assert "the graph was interrupted" in warnings_of(caplog)[0]
 
 
 def test_a_node_that_fails_before_any_call(llm: ChatGrape) -> None:
