@@ -26,6 +26,7 @@ from grape_lc.errors import (
     UnsupportedRequestError,
 )
 from grape_lc.flow import Sampling
+from grape_lc.runtime.client import GrapeEngine
 
 
 class AheadEngine(ScriptedEngine):
@@ -409,3 +410,23 @@ def test_a_slow_engine_streams_as_it_goes() -> None:
     llm = ChatGrape(engine=ScriptedEngine("a b c", delay=1.0, clock=clock))
     arrivals = [clock.now() for _ in llm.stream([HumanMessage("hi")])]
     assert arrivals == [1.0, 2.0, 3.0]
+
+
+# -- the default engine -----------------------------------------------------------------------
+
+
+def test_without_an_engine_the_shared_one_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str | None, dict[str, Any]]] = []
+    engine = LazyEngine()
+
+    def shared(model: str | None = None, **engine_args: Any) -> ScriptedEngine:
+        asked.append((model, engine_args))
+        return engine
+
+    monkeypatch.setattr(GrapeEngine, "shared", shared)
+    llm = ChatGrape("org/model", dtype="float32", temperature=0)
+    assert asked == []
+    answers = [llm.invoke("hi").content, asyncio.run(llm.ainvoke("hi")).content]
+    assert answers == ["ok", "ok"]
+    assert asked == [("org/model", {"dtype": "float32"})] * 2
+    assert engine.starts == 1
