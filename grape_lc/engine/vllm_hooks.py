@@ -74,12 +74,14 @@ POOL_PARTS = ("get_num_free_blocks", "num_gpu_blocks", "free_blocks")
 GROUP_PARTS = ("req_to_blocks", "num_cached_block", "block_size", "block_pool")
 
 
-def check_hooks(target: Any) -> list[str]:
+def check_hooks(target: Any, stock: Any = None) -> list[str]:
     """What is missing or different; empty if open prompts can work.
 
     target: a scheduler class (methods are checked) or a scheduler (all parts are checked).
+    stock: where to look for methods instead: a subclass has those that it overrides, whether
+        or not vLLM has them.
     """
-    found = _methods(target, METHODS)
+    found = _methods(target if stock is None else stock, METHODS)
     if inspect.isclass(target):
         return found
     found += _parts(target, ATTRIBUTES, "")

@@ -87,7 +87,7 @@ class OpenPromptMixin(_Base):
         self._config = PolicyConfig.from_mapping(settings)
         self.grape_counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self._off: str | None = None
-        problems = check_hooks(self)
+        problems = check_hooks(self, super())
         if problems:
             self._off = "; ".join(problems)
             logger.warning("open prompts are off, this vLLM differs: %s", self._off)
@@ -261,7 +261,7 @@ class OpenPromptMixin(_Base):
     # ------------------------------------------------------------------ end of requests
 
     def finish_requests(
-        self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
+        self, request_ids: str | Iterable[str] | None, *args: Any, **kwargs: Any
     ) -> list[Any]:
         """End requests from outside; an abort of an open key is its release."""
         if self._off is None:
@@ -273,7 +273,7 @@ class OpenPromptMixin(_Base):
                 if self._opens.end(request_id, "released") is not None:
                     self.grape_counters["released"] += 1
                 self._finished(request_id)
-        ended: list[Any] = super().finish_requests(request_ids, finished_status)
+        ended: list[Any] = super().finish_requests(request_ids, *args, **kwargs)
         return ended
 
     def _end(self, keys: list[str], how: str) -> None:
@@ -290,9 +290,9 @@ class OpenPromptMixin(_Base):
             self._feeders.discard(request_id)
             self._feeder_ended = self.grape_clock()
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> dict[int, Any]:
+    def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, Any]:
         """Process a step's output; outputs of adopting calls also say what was adopted."""
-        outputs: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)
+        outputs: dict[int, Any] = super().update_from_output(*args, **kwargs)
         if self._off is not None or not (self._outcomes or self._feeders or self._adopted):
             return outputs
         for engine_outputs in outputs.values():
@@ -321,10 +321,11 @@ class OpenPromptMixin(_Base):
 
     # ------------------------------------------------------------------ steps
 
-    def schedule(self, throttle_prefills: bool = False) -> Any:
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step of vLLM, with open prompts in what real requests leave."""
         if self._off is not None:
-            return super().schedule(throttle_prefills)
+            return super().schedule(*args, **kwargs)
+        throttled = args[0] if args else kwargs.get("throttle_prefills", False)
         now = self.grape_clock()
         self._expire(now)
         view = self._view(now)
@@ -332,11 +333,11 @@ class OpenPromptMixin(_Base):
         self._plan = plan
         self._pressed = plan.pressed
         self._caps = dict(plan.caps)
-        grants = () if throttle_prefills or not self._unpaused else plan.grants
+        grants = () if throttled or not self._unpaused else plan.grants
         queued = self._queue(grants)
         self.max_num_scheduled_tokens = plan.budget
         try:
-            output = super().schedule(throttle_prefills)
+            output = super().schedule(*args, **kwargs)
         finally:
             self.max_num_scheduled_tokens = self._max_tokens
             self._caps = {}
@@ -486,10 +487,10 @@ class OpenPromptMixin(_Base):
         return ran
 
     def _reserve_prefill_lookahead(
-        self, request: Any, num_computed_tokens: int, num_new_tokens: int
+        self, request: Any, num_computed_tokens: int, *args: Any, **kwargs: Any
     ) -> int:
         tokens: int = super()._reserve_prefill_lookahead(
-            request, num_computed_tokens, num_new_tokens
+            request, num_computed_tokens, *args, **kwargs
         )
         if self._off is not None:
             return tokens
@@ -617,28 +618,24 @@ class OpenPromptMixin(_Base):
             if outcome is not None:
                 outcome.update(outcome="cold", tokens=0)
 
-    def _preempt_request(
-        self, request: Any, timestamp: float, drop_stale_output: bool = False
-    ) -> None:
+    def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
         if self._off is None:
             self.grape_counters["preemptions"] += 1
             if request.num_output_tokens == 0:
                 self._lost(request.request_id)
-        super()._preempt_request(request, timestamp, drop_stale_output=drop_stale_output)
+        super()._preempt_request(request, *args, **kwargs)
 
-    def reset_prefix_cache(
-        self, reset_running_requests: bool = False, reset_connector: bool = False
-    ) -> bool:
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
         """Forget all KV that no running request needs, that of open prompts included."""
         if self._off is None:
             for prompt in self._opens:
                 if prompt.request.num_computed_tokens > 0:
                     self._drop(prompt)
             self._caps = {}
-            if reset_running_requests:
+            if args[0] if args else kwargs.get("reset_running_requests", False):
                 while self._strip_last(None):
                     pass
-        done: bool = super().reset_prefix_cache(reset_running_requests, reset_connector)
+        done: bool = super().reset_prefix_cache(*args, **kwargs)
         return done
 
     # ------------------------------------------------------------------ insight

@@ -158,12 +158,32 @@ def answer(prompt: list[int], count: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
+def draft(tokens: list[int], count: int) -> list[int]:
+    """Draft ``count`` tokens, of which the first few are right."""
+    drafts = answer(tokens, count)
+    right = hash(tuple(tokens)) % (count + 1)
+    return drafts[:right] + [token - 1 for token in drafts[right:]]
+
+
+def verify(tokens: list[int], drafts: list[int]) -> list[int]:
+    """The tokens that a step yields: the drafts that are right, and one more."""
+    found: list[int] = []
+    for token in drafts:
+        found.append(next_token(tokens + found))
+        if token != found[-1]:
+            return found
+    return [*found, next_token(tokens + found)]
+
+
 class Worker:
     """Executes steps on KV slots; see the module."""
 
-    def __init__(self, scheduler: Any, v2: bool) -> None:
+    def __init__(self, scheduler: Any, kind: Kind) -> None:
         self._scheduler = scheduler
-        self._v2 = v2
+        self._v2 = kind.v2
+        self._asynchronous = kind.asynchronous
+        # Requests that decode: their last token is sampled, not computed.
+        self._sampled: set[str] = set()
         self._slots: dict[tuple[int, int], int] = {}
         self._requests: dict[str, tuple[list[int], list[int], list[int]]] = {}
 
@@ -175,20 +195,20 @@ class Worker:
         sampled = []
         for request_id in ids:
             tokens, blocks, computed = self._requests[request_id]
-            drafts = step.scheduled_spec_decode_tokens.get(request_id, [])
+            drafts = list(step.scheduled_spec_decode_tokens.get(request_id, ()))
             count = step.num_scheduled_tokens[request_id]
             start = computed[0]
+            if self._asynchronous and request_id in self._sampled:
+                # The scheduler counts on all drafts; the worker knows better, and drafts itself.
+                start = len(tokens) - 1
+                drafts = draft(tokens, len(drafts))
             known = start + count - len(drafts)
             assert known <= len(tokens), f"{request_id}: {known} of {len(tokens)} tokens"
             assert -(-(start + count) // BLOCK) <= len(blocks), f"{request_id}: too few blocks"
-            prefix: list[int] = tokens[:known]
-            for position in range(start + count):
+            value = 0
+            for position, token in enumerate(tokens[:known] + drafts):
                 slot = (blocks[position // BLOCK], position % BLOCK)
-                value = (
-                    hash(tuple(prefix[: position + 1]))
-                    if position < known
-                    else object.__hash__(slot)
-                )
+                value = hash((value, token))
                 if position >= start:
                     owner = written.setdefault(slot, request_id)
                     assert owner == request_id, f"{owner} and {request_id} both wrote {slot}"
@@ -197,27 +217,28 @@ class Worker:
                     held = self._slots.get(slot)
                     assert held == value, f"{request_id}: wrong KV at {position} of {start}"
             if known == len(tokens):
-                # Drafts are never right here: one token, the drafts' slots are garbage.
-                tokens.append(next_token(tokens))
-                sampled.append([tokens[-1]])
+                sampled.append(verify(tokens, drafts))
+                tokens += sampled[-1]
+                self._sampled.add(request_id)
             else:
                 assert not drafts, f"{request_id}: drafts in a prompt chunk"
                 sampled.append([])
-            # What a worker assumes until the scheduler tells it better.
-            computed[0] = start + count
         return ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
-            sampled_token_ids=sampled,
+            sampled_token_ids=[list(tokens) for tokens in sampled],
         )
 
     def _update(self, step: Any) -> None:
         for request_id in step.finished_req_ids:
             self._requests.pop(request_id, None)
-        if self._v2:
-            for request_id in step.preempted_req_ids or ():
+            self._sampled.discard(request_id)
+        for request_id in step.preempted_req_ids or ():
+            self._sampled.discard(request_id)
+            if self._v2:
                 self._requests.pop(request_id, None)
         for new in step.scheduled_new_reqs:
+            self._sampled.discard(new.req_id)
             tokens = new.prefill_token_ids if self._v2 else new.prompt_token_ids
             self._requests[new.req_id] = (
                 list(tokens),
@@ -227,8 +248,9 @@ class Worker:
         cached = step.scheduled_cached_reqs
         for index, request_id in enumerate(cached.req_ids):
             tokens, blocks, computed = self._requests[request_id]
-            if len(cached.all_token_ids.get(request_id, ())) >= len(tokens):
-                tokens[:] = cached.all_token_ids[request_id]
+            known = cached.all_token_ids.get(request_id, ())
+            if request_id in cached.resumed_req_ids or len(known) >= len(tokens):
+                tokens[:] = known
             new_blocks = cached.new_block_ids[index]
             if request_id in cached.resumed_req_ids:
                 blocks[:] = new_blocks[0]
@@ -246,7 +268,7 @@ class Simulation:
         self.scheduler = make_scheduler(model, kind, **settings)
         self.clock = Clock()
         self.scheduler.grape_clock = self.clock
-        self.worker = Worker(self.scheduler, kind.v2)
+        self.worker = Worker(self.scheduler, kind)
         self.answers: dict[str, list[int]] = collections.defaultdict(list)
         self.outcomes: dict[str, dict[str, Any]] = {}
         self.finished: set[str] = set()
@@ -289,7 +311,8 @@ class Simulation:
         **request: Any,
     ) -> None:
         extra = None if message is None else {"grape": {"v": 1, **message}}
-        params = SamplingParams(max_tokens=n, ignore_eos=True, extra_args=extra, **(sampling or {}))
+        fields = {"max_tokens": n, "ignore_eos": True, "extra_args": extra, **(sampling or {})}
+        params = SamplingParams(**fields)
         self.scheduler.add_request(
             Request(request_id, list(tokens), params, None, block_hasher=_hasher, **request)
         )
@@ -301,6 +324,7 @@ class Simulation:
 
     def step(self) -> None:
         """One turn of the loop: fill the pipeline, or take a result out of it."""
+        self.clock.now += 0.001
         if self.scheduler.has_requests() and len(self._queue) < self.kind.depth:
             planned = self.scheduler.schedule()
             self._queue.append((planned, self.worker.execute(planned)))
@@ -321,8 +345,9 @@ class Simulation:
                 if output.finish_reason is not None:
                     self.finished.add(output.request_id)
         if self.drafts and not self.kind.asynchronous:
-            ids = [i for i in planned.num_scheduled_tokens if i in self.scheduler.requests]
-            drafts = [[7] * self.drafts for _ in ids]
+            requests = self.scheduler.requests
+            ids = [i for i in planned.num_scheduled_tokens if i in requests]
+            drafts = [draft(list(requests[i].all_token_ids), self.drafts) for i in ids]
             self.scheduler.update_draft_token_ids(DraftTokenIds(ids, drafts))
 
     def idle(self, turns: int = 3000) -> None:
