@@ -85,9 +85,19 @@ async def test_the_run_takes_too_long(
     held: ScriptedEngine, make_team: MakeTeam, team_flow: TaskFlow
 ) -> None:
     attached = Attached(make_team, team_flow, held, use_async=True)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
+
+    async def run() -> None:
+        async with asyncio.timeout(None) as limit:
+            task = asyncio.create_task(expire(limit))
             await attached.graph.ainvoke(INPUT)
+            await task
+
+    async def expire(limit: asyncio.Timeout) -> None:
+        await attached.clock.reached.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    with pytest.raises(TimeoutError):
+        await run()
     check_closed(attached.graph, held)
     assert "running" not in {call.outcome for call in held.calls}
 
