@@ -89,7 +89,7 @@ def to_taskflow(graph: AnyGraph, *, example: Any = None, name: str | None = None
             f"no call of ChatGrape was seen in graph {graph.name!r}"
             + ("" if stop is None else f": {stop.why}")
             + f"; nodes: {', '.join(graph.nodes)}; input texts: {', '.join(symbols) or 'none'}"
-            + ("" if symbols else "; give an example input")
+            + "; an example of the graph's input may help"
         ) from (None if stop is None else stop.error)
     if stop is not None:
         if stop.endless:
@@ -313,12 +313,14 @@ class _Builder:
         messages: list[MessageTemplate] = []
         for message in call.request.messages or ():
             if "tool_calls" in message or "tool_call_id" in message:
-                break  # a template has no place for these; prefilling ahead stops here
+                # A template has no place for these. The slot keeps the prompt from ending here.
+                content = self._opaque_slot(call.task, "a message about tools")
+                messages.append(MessageTemplate(message["role"], content))
+                break
             content = "".join(self._segments(_text(message["content"]), call.task))
             messages.append(MessageTemplate(message["role"], content))
         if not any(message.content for message in messages):
-            role = messages[0].role if messages else "user"
-            messages = [MessageTemplate(role, self._opaque_slot(call.task, "no text"))]
+            messages = [MessageTemplate(messages[0].role, self._opaque_slot(call.task, "no text"))]
         return PromptTemplate(messages=tuple(messages))
 
     def _segments(self, text: str, task: str) -> Iterator[str]:

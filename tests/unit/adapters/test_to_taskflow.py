@@ -497,17 +497,19 @@ def test_a_prompt_that_begins_opaque_still_makes_a_task(llm: ChatGrape) -> None:
     ]
 
 
-def test_messages_about_tools_end_the_template(llm: ChatGrape) -> None:
+def test_messages_about_tools_or_without_text_are_opaque(llm: ChatGrape) -> None:
     call = {"name": "look_up", "args": {}, "id": "1", "type": "tool_call"}
 
     def write(state: State) -> State:
         llm.invoke([("user", state["topic"]), AIMessage("", tool_calls=[call]), ("user", "on")])
         llm.invoke([AIMessage("", tool_calls=[call])])
+        llm.invoke([HumanMessage("")])
         return {}
 
     assert prompts(to_taskflow(chain(State, ("write", write)))) == {
-        "write": [("user", "{topic}")],
-        "write#2": [("user", "{opaque_1}")],
+        "write": [("user", "{topic}"), ("assistant", "{opaque_1}")],
+        "write#2": [("assistant", "{opaque_2}")],
+        "write#3": [("user", "{opaque_3}")],
     }
 
 
@@ -603,7 +605,7 @@ def test_a_graph_whose_input_is_not_text(llm: ChatGrape) -> None:
         return {}
 
     graph = chain(Numbers, ("write", write))
-    with pytest.raises(TraceError, match="give an example input"):
+    with pytest.raises(TraceError, match="an example of the graph's input may help"):
         to_taskflow(graph)
     assert prompts(to_taskflow(graph, example={"count": 3})) == {"write": [("user", "3 lines")]}
 
