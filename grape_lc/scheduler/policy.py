@@ -31,11 +31,13 @@ def plan_step(view: StepView, config: PolicyConfig) -> StepPlan:
     adopted calls, then other real prefill, then open prompts, nearest hops first.
     """
     limit, room = _prefill_room(view, config)
-    caps, real = _share(view, config, room)
+    caps: dict[str, int] = {}
+    if limit is not Limit.NONE or view.adopted_waiting or any(p.adopted for p in view.prefills):
+        caps = _share(view, config, room)
     reserve = view.needed_blocks + _blocks_of(config.margin, view)
     wide = view.needed_blocks + _blocks_of(config.wide_margin, view)
     pressed = view.pressed and view.free_blocks <= wide
-    open_room = _open_room(view, config, room, real)
+    open_room = _open_room(view, config, room)
     grants, refusals = _grant(view, config, open_room, reserve, pressed)
     budget = view.max_tokens
     if limit is not Limit.NONE:
@@ -71,8 +73,8 @@ def _prefill_room(view: StepView, config: PolicyConfig) -> tuple[Limit, int]:
     return limit, min(room, max(cap, view.least_call_tokens))
 
 
-def _share(view: StepView, config: PolicyConfig, room: int) -> tuple[dict[str, int], int]:
-    """Token caps of the running real prefills, and the prefill tokens of all real requests.
+def _share(view: StepView, config: PolicyConfig, room: int) -> dict[str, int]:
+    """Token caps of the running real prefills.
 
     vLLM scans running requests first. The caps keep back what the short leftovers of waiting
     adopted calls need, but at most three quarters: should such a call be unable to start, the
@@ -93,16 +95,17 @@ def _share(view: StepView, config: PolicyConfig, room: int) -> tuple[dict[str, i
         if prefill.request_id not in caps:
             caps[prefill.request_id] = min(rest, prefill.tokens)
             rest -= caps[prefill.request_id]
-    wanted = sum(prefill.tokens for prefill in view.prefills) + sum(view.adopted_waiting)
-    return caps, wanted + view.waiting_tokens
+    return caps
 
 
-def _open_room(view: StepView, config: PolicyConfig, room: int, real: int) -> int:
+def _open_room(view: StepView, config: PolicyConfig, room: int) -> int:
     """Most tokens of all open prompts together.
 
     Beside real prefill early work counts against the cap even when nothing decodes: it would
     delay that prefill's first token.
     """
+    real = sum(prefill.tokens for prefill in view.prefills)
+    real += sum(view.adopted_waiting) + view.waiting_tokens
     if not view.idle and config.prefill_cap is not None:
         room = min(room, config.prefill_cap)
     return max(0, min(config.open_cap, room - real))

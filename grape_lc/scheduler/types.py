@@ -199,7 +199,8 @@ class StepPlan:
 
     budget: most tokens of the step, decodes included.
     limit: why the budget is what it is.
-    caps: most tokens of this step for running real prefills, by request id.
+    caps: most tokens of this step for running real prefills, by request id; who is not named
+        is not capped.
     grants: open prompts that may run, in order.
     refusals: why each other open prompt may not.
     reserve: blocks that open prompts must leave free.

@@ -81,7 +81,7 @@ def test_no_crumbs():
 def test_early_work_does_not_lengthen_a_step_of_prefill_only():
     view = step_view(prefills=(PrefillView("r", 200, adopted=False),), opens=(open_view(),))
     plan = plan_step(view, CONFIG)
-    assert plan.caps == {"r": 200}
+    assert plan.caps == {}
     assert plan.refusals == {"o1": Refusal.BUDGET}
 
 
@@ -248,7 +248,10 @@ def test_every_plan_keeps_its_promises(view: StepView, config: PolicyConfig):
     # Decodes are never squeezed by prefill.
     if view.decode_tokens <= view.max_tokens:
         assert plan.budget >= view.decode_tokens
-    assert plan.caps.keys() == {prefill.request_id for prefill in view.prefills}
+    if plan.caps:
+        assert plan.caps.keys() == {prefill.request_id for prefill in view.prefills}
+    elif view.prefills:
+        assert plan.budget == view.max_tokens, "vLLM's own step"
     left = plan.budget - view.decode_tokens
     assert sum(plan.caps.values()) <= max(left, 0)
 
@@ -264,7 +267,7 @@ def test_every_plan_keeps_its_promises(view: StepView, config: PolicyConfig):
         assert early + demand <= max(left, 0)
 
     # Running prefill always gets on.
-    if left > 0 and view.prefills:
+    if left > 0 and plan.caps:
         assert sum(plan.caps.values()) > 0
 
     # KV and rows.
