@@ -77,7 +77,9 @@ class CallRequest(BaseModel):
 class CallObserver(Protocol):
     """Sees every delta of every call of an engine; called on the engine's reader thread."""
 
-    def __call__(self, call_id: int, request: CallRequest, delta: CallDelta) -> None: ...
+    def __call__(self, call_id: int, request: CallRequest, delta: CallDelta) -> None:
+        """See the class; ``call_id`` is unique while the engine lives."""
+        ...
 
 
 class EngineClient(Protocol):

@@ -209,8 +209,9 @@ class VLLMEngine:
             raise EmptyPromptError("the call has no messages; give it at least one")
         try:
             _, rendered = await self._renderer.render_messages_async(messages, self._chat)
-        except (ValueError, TypeError, VLLMValidationError) as error:
-            raise RequestError(f"the messages do not fit the chat template: {error}") from error
+        except Exception as error:
+            # Templates raise whatever they like about messages that do not suit them.
+            raise RequestError(f"the messages do not fit the chat template: {error!r}") from error
         if "prompt_token_ids" in rendered:
             return list(rendered["prompt_token_ids"])
         return list(self.encode(rendered["prompt"], chat=True)[0])
@@ -226,7 +227,7 @@ class VLLMEngine:
             fields["stop"] = list(sampling.stop)
         try:
             params = SamplingParams(**fields, output_kind=RequestOutputKind.DELTA)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, VLLMValidationError) as error:
             raise RequestError(f"bad sampling parameters: {error}") from error
         if params.n != 1:
             raise UnsupportedRequestError(f"n={params.n}: one answer a call is served")

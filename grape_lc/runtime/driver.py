@@ -23,7 +23,7 @@ async def run_events(
     its error is raised. Closing the iterator cancels the run. Raises RequestError or
     EngineError.
     """
-    program = await asyncio.to_thread(engine.open_program, flow, inputs)
+    program = await _open(engine, flow, inputs)
     run = _Run(engine, flow, program, dict(inputs))
     try:
         run.start_ready()
@@ -33,8 +33,22 @@ async def run_events(
             yield run.events.get_nowait()
         yield ProgramFinished(program, run.outputs(), dict(run.values), time.monotonic())
     finally:
-        await run.cancel()
+        # Before anything is awaited: a loop that ends cancels this very clean-up.
+        run.cancel()
         engine.close_program(program)
+        await run.ended()
+
+
+async def _open(engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+    """Announce the run; it may start the engine, so not on the event loop's thread."""
+    opening = asyncio.get_running_loop().run_in_executor(None, engine.open_program, flow, inputs)
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(
+            lambda done: None if done.exception() else engine.close_program(done.result())
+        )
+        raise
 
 
 class _Run:
@@ -115,10 +129,13 @@ class _Run:
         """Values of the output variables, in the order of declaration."""
         return {v.name: self.values[v.name] for v in self.flow.variables if v.kind == "output"}
 
-    async def cancel(self) -> None:
-        """End what still runs and wait until it has ended."""
+    def cancel(self) -> None:
+        """End what still runs."""
         for task in self.tasks:
             task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until what was cancelled has ended."""
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 

@@ -1,0 +1,43 @@
+"""KV short: real calls never wait for an open prompt, and answers stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from grape_lc import GrapeEngine
+from tests.engine.flows import SUBJECTS, chain
+from tests.engine.runs import run_programs
+
+# 32 blocks of 32 tokens; each of the six programs at once wants about 12 for its own calls and as
+# many again ahead.
+TINY: dict[str, Any] = {
+    "dtype": "float32",
+    "max_model_len": 768,
+    "max_num_seqs": 8,
+    "num_gpu_blocks_override": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(model_path: str) -> Iterator[GrapeEngine]:
+    with GrapeEngine(model_path, progress=False, grape={"validate": True}, **TINY) as engine:
+        yield engine
+
+
+def test_open_prompts_give_way_and_nothing_hangs(tiny: GrapeEngine, stock: GrapeEngine) -> None:
+    """Far too little KV for six programs and their open prompts: same tokens, all blocks back."""
+    jobs = [(chain(24), subject) for subject in SUBJECTS[:12]]
+    before = tiny.stats()
+    got = run_programs(tiny, jobs)
+    expected = run_programs(stock, jobs)
+    assert [tokens for tokens, _ in got] == [tokens for tokens, _ in expected]
+    after = tiny.stats()
+    assert after["free_blocks"] == before["free_blocks"]
+    assert after["requests"] == after["open_prompts"] == 0
+    held_back = after["dropped"] + sum(
+        u.ahead_outcome == "cold" for _, x in got for u in x.values()
+    )
+    assert held_back > 0, "the KV was not short: the test tests nothing"
