@@ -175,6 +175,10 @@ PARTIAL = ("P/decode", "C/prefill:1")
             "task 'C' is not one chain",
         ),
         (
+            with_(without(GOOD, STRONG), Edge("C/prefill:0", "C/prefill:2", "strong")),
+            "task 'C' is not one chain",
+        ),
+        (
             with_(
                 without(GOOD, ("P/prefill:0", "P/decode")),
                 Edge("P/decode", "P/prefill:0", "strong"),
