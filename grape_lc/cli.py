@@ -16,6 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from grape_lc import __version__
+from grape_lc.bench.settings import DemoSettings, describe, installed_device
 from grape_lc.errors import ConfigError, GrapeError
 
 app = typer.Typer(
@@ -25,6 +26,9 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+_DEFAULT = DemoSettings()
 
 
 @contextmanager
@@ -64,10 +68,16 @@ def _options(
 
 @app.command()
 def demo(
-    programs: Annotated[int, typer.Option(help="How many programs run.")] = 8,
-    rate: Annotated[float, typer.Option(help="Arrivals a second, on average (Poisson).")] = 0.3,
-    seed: Annotated[int, typer.Option(help="Of the choice of problems and the arrivals.")] = 0,
-    max_tokens: Annotated[int, typer.Option(help="Limit of each of a program's answers.")] = 80,
+    programs: Annotated[int, typer.Option(help="How many programs run.")] = _DEFAULT.programs,
+    rate: Annotated[
+        float, typer.Option(help="Arrivals a second, on average (Poisson).")
+    ] = _DEFAULT.rate,
+    seed: Annotated[
+        int, typer.Option(help="Of the choice of problems and the arrivals.")
+    ] = _DEFAULT.seed,
+    max_tokens: Annotated[
+        int, typer.Option(help="Limit of each of a program's answers.")
+    ] = _DEFAULT.max_tokens,
     dtype: Annotated[
         str | None,
         typer.Option(help="Default: float32 on a CPU (comparable answers), auto on a GPU."),
@@ -79,8 +89,8 @@ def demo(
         Path | None,
         typer.Option(help="JSONL file, or folder of them, with question_content fields."),
     ] = None,
-    order: Annotated[str, typer.Option(help="Arms in the order of their runs.")] = (
-        "vllm,grape,grape,vllm"
+    order: Annotated[str, typer.Option(help="Arms in the order of their runs.")] = ",".join(
+        _DEFAULT.order
     ),
     draft: Annotated[bool, typer.Option("--draft", help="n-gram drafting in both arms.")] = False,
     json_file: Annotated[
@@ -95,7 +105,6 @@ def demo(
     from rich.console import Console
 
     from grape_lc.bench import demo as bench
-    from grape_lc.bench.settings import DemoSettings, describe, installed_device
 
     with _clear_errors():
         settings = DemoSettings(

@@ -35,9 +35,9 @@ class DemoSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     programs: int = Field(default=8, ge=1)
-    rate: float = Field(default=0.3, gt=0)
+    rate: float = Field(default=0.2, gt=0)
     seed: int = 0
-    max_tokens: int = Field(default=80, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
     dtype: str | None = None
     model: str | None = None
     data: Path | None = None
