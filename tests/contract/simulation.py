@@ -99,6 +99,7 @@ def make_scheduler(
     drafts: int = 0,
     caching: bool = True,
     finished_sets: bool = False,
+    device: str = "cpu",
     settings: dict[str, Any] | None = None,
 ) -> Any:
     model_config = ModelConfig(
@@ -121,7 +122,8 @@ def make_scheduler(
         device_config=DeviceConfig("cpu"),
         additional_config={"grape": {"validate": True, **(settings or {})}},
     )
-    # The CPU platform turns it off; the scheduler classes do not care which platform it is.
+    # The CPU platform changes both; the scheduler classes do not care which platform it is.
+    config.device_config.device_type = device
     config.scheduler_config.async_scheduling = kind.asynchronous
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
     cache_config.num_gpu_blocks = blocks

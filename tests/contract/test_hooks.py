@@ -21,6 +21,7 @@ from vllm.v1.request import RequestStatus
 
 from grape_lc.engine.vllm_hooks import ATTRIBUTES, KV_METHODS, METHODS, check_hooks
 from grape_lc.engine.vllm_scheduler import OpenPromptMixin
+from grape_lc.scheduler.types import PolicyConfig
 from tests.contract.simulation import KINDS, MAX_LEN, Kind, Simulation, answer, make_scheduler
 
 PROMPT = list(range(100, 400))
@@ -128,6 +129,18 @@ def test_kv_parts_are_looked_up_by_name(simulate):
 def test_bad_settings_are_an_error(model_config_dir):
     with pytest.raises(ValueError, match="unknown grape settings"):
         make_scheduler(model_config_dir, KINDS[0], settings={"chunks": 1})
+
+
+def test_defaults_fit_the_device(model_config_dir):
+    on_cpu = make_scheduler(model_config_dir, KINDS[0])._config
+    assert on_cpu == PolicyConfig(validate=True)
+    elsewhere = make_scheduler(model_config_dir, KINDS[0], device="cuda")._config
+    assert elsewhere.prefill_cap is None
+    assert elsewhere.open_cap > on_cpu.open_cap
+    chosen = make_scheduler(
+        model_config_dir, KINDS[0], device="cuda", settings={"prefill_cap": 512}
+    )
+    assert chosen._config.prefill_cap == 512
 
 
 # What each hook must do, beyond being there.
