@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grape_lc.adapters.langchain import ChatGrape
     from grape_lc.adapters.langgraph import attach, to_taskflow
-    from grape_lc.engine.scripted import ScriptedEngine
     from grape_lc.errors import GrapeError
     from grape_lc.flow import InputVar, IntermediateVar, OutputVar, Sampling, TaskFlow
     from grape_lc.runtime.client import GrapeEngine
+    from grape_lc.runtime.scripted import ScriptedEngine
 
 __version__ = "0.1.0.dev0"
 
@@ -27,7 +27,7 @@ _HOMES = {
     "IntermediateVar": "grape_lc.flow",
     "OutputVar": "grape_lc.flow",
     "Sampling": "grape_lc.flow",
-    "ScriptedEngine": "grape_lc.engine.scripted",
+    "ScriptedEngine": "grape_lc.runtime.scripted",
     "TaskFlow": "grape_lc.flow",
     "attach": "grape_lc.adapters.langgraph",
     "to_taskflow": "grape_lc.adapters.langgraph",

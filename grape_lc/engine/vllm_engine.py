@@ -6,6 +6,8 @@ that vLLM starts.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -40,6 +42,7 @@ from grape_lc.flow.sampling import Sampling
 logger = logging.getLogger(__name__)
 
 _OP_VERSION = 1
+_RELEASE_LIMIT_S = 5.0
 # Compiling costs more than it gains here; small blocks make more prefixes shareable.
 _CPU_DEFAULTS: dict[str, Any] = {"enforce_eager": True, "block_size": 32}
 # On a small machine the worker lives in the engine core: one process less on the way of every
@@ -134,6 +137,11 @@ class VLLMEngine:
         if config.model_config.is_multimodal_model:
             return "multimodal prompts are not plain token lists"
         return None
+
+    @property
+    def failed(self) -> bool:
+        """Whether vLLM's engine core ended by itself."""
+        return bool(self._llm.errored)
 
     def info(self) -> dict[str, Any]:
         """What the client shows and checks."""
@@ -334,6 +342,9 @@ class VLLMEngine:
 
     async def shutdown(self) -> None:
         """Release every open prompt, then end vLLM's processes."""
-        if self._scheduler == "grape" and not self._llm.errored:
-            await self._llm.engine_core.call_utility_async("grape_release_all")
+        if self._scheduler == "grape" and not self.failed:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._llm.engine_core.call_utility_async("grape_release_all"), _RELEASE_LIMIT_S
+                )
         self._llm.shutdown(timeout=5)

@@ -22,6 +22,8 @@ from grape_lc.errors import CallFailedError, ConfigError, GrapeError
 from grape_lc.runtime import wire
 from grape_lc.runtime.ahead import Ahead, OpenPromptEngine
 
+_WATCH_S = 0.25
+
 
 class Call(Protocol):
     """A prepared call: what the engine needs, tokenised and checked."""
@@ -38,6 +40,11 @@ class HostedEngine(OpenPromptEngine, Protocol):
     @property
     def early_refusal(self) -> str | None:
         """Why no open prompts can be kept, or None if they can."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine ended by itself; nothing can be served any more."""
         ...
 
     async def prepare(self, request: CallRequest) -> Call:
@@ -97,6 +104,7 @@ class Host:
             return
         try:
             self._send({"t": "ready", "info": self._engine.info()})
+            self._asks.add(asyncio.create_task(self._watch()))
             await self._serve()
         finally:
             await self._end()
@@ -134,6 +142,12 @@ class Host:
                     return
                 case other:
                     raise ValueError(f"unknown message {other!r} from the client")
+
+    async def _watch(self) -> None:
+        """End with the engine: questions to a dead one would wait for ever."""
+        while not self._engine.failed:  # noqa: ASYNC110 - vLLM offers a flag, not an event
+            await asyncio.sleep(_WATCH_S)
+        self._reader.feed_eof()
 
     async def _end(self) -> None:
         tasks = [*self._calls.values(), *self._asks]

@@ -210,7 +210,7 @@ class HostProcess:
         with self._socket.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
             for line in lines:
                 self._dispatch(wire.decode(line))
-        if self._gone is None:
+        if not isinstance(self._gone, EngineClosedError):
             self._kill_group()  # the engine core must not outlive a host that was killed
             self._fail(EngineDiedError(f"the engine ended unexpectedly\n{self.log_tail()}"))
         self._ready.put({"t": "ended"})
@@ -220,6 +220,9 @@ class HostProcess:
         if kind in ("progress", "ready", "failed"):
             self._ready.put(message)
             return
+        if message.get("kind") == EngineDiedError.__name__:
+            # The host is about to end as well; whoever calls next gets a new one.
+            self._gone = self._gone or EngineDiedError(f"{message['text']}\n{self.log_tail()}")
         last = kind != "delta" or "end" in message
         call_id = message["id"]
         entry = self._sinks.pop(call_id, None) if last else self._sinks.get(call_id)

@@ -10,7 +10,6 @@ import pytest
 import grape_lc
 from grape_lc import ScriptedEngine, TaskFlow
 from grape_lc.flow.events import ProgramFinished
-from grape_lc.runtime.driver import run_events_sync
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -38,7 +37,7 @@ def test_the_example_flow_is_well_formed_and_runs():
     assert isinstance(flow, TaskFlow)
     flow.validate_flow()
     engine = ScriptedEngine(["first count, then print", "print(42)"])
-    *_, last = run_events_sync(engine, flow, {"problem": "count the words of a file"})
+    *_, last = flow.stream_sync(engine, {"problem": "count the words of a file"})
     assert isinstance(last, ProgramFinished)
     assert last.outputs == {"code": "print(42)"}
 

@@ -10,8 +10,8 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from grape_lc.adapters.langchain import ChatGrape
-from grape_lc.engine.scripted import ScriptedEngine, VirtualClock
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
+from grape_lc.runtime.scripted import ScriptedEngine, VirtualClock
 
 ANSWERS = {
     "prd": "  the product\nin two lines \n",

@@ -25,9 +25,9 @@ from grape_lc.adapters.handler import ProgramHandler
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.adapters.langgraph import attach
 from grape_lc.engine.base import CallRequest
-from grape_lc.engine.scripted import ScriptedEngine, VirtualClock, prompt_text
 from grape_lc.errors import ConfigError, FlowError, NeverWrittenError
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
+from grape_lc.runtime.scripted import ScriptedEngine, VirtualClock, prompt_text
 
 MakeTeam = Callable[..., Any]
 

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.engine.base import CallDelta, CallRequest, Usage
-from grape_lc.engine.scripted import ScriptedEngine, VirtualClock
 from grape_lc.errors import (
     CallFailedError,
     EmptyPromptError,
@@ -27,6 +26,7 @@ from grape_lc.errors import (
 )
 from grape_lc.flow import Sampling
 from grape_lc.runtime.client import GrapeEngine
+from grape_lc.runtime.scripted import ScriptedEngine, VirtualClock
 
 
 class AheadEngine(ScriptedEngine):

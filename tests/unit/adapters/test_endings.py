@@ -19,8 +19,8 @@ from grape_lc.adapters.handler import ProgramHandler
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.adapters.langgraph import attach
 from grape_lc.engine.base import CallRequest
-from grape_lc.engine.scripted import ScriptedEngine
 from grape_lc.flow import TaskFlow
+from grape_lc.runtime.scripted import ScriptedEngine
 
 HoldingEngine = Callable[[int], ScriptedEngine]
 MakeTeam = Callable[..., Any]
@@ -153,7 +153,7 @@ import asyncio, gc, time
 from tests.unit.adapters.conftest import ANSWERS, make_team_flow, team_graph
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.adapters.langgraph import attach
-from grape_lc.engine.scripted import ScriptedEngine
+from grape_lc.runtime.scripted import ScriptedEngine
 
 engine = ScriptedEngine(ANSWERS)
 graph = attach(team_graph(ChatGrape(engine=engine), use_async=True), make_team_flow())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from grape_lc.engine.scripted import ScriptedEngine
 from grape_lc.runtime.client import GrapeEngine
+from grape_lc.runtime.scripted import ScriptedEngine
 
 GUIDE = Path(__file__).parents[3] / "docs" / "langgraph.md"
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grape_lc.engine.base import CallDelta, CallRequest
-from grape_lc.engine.scripted import ScriptedEngine, SystemClock, VirtualClock, prompt_text
 from grape_lc.errors import CallFailedError, EmptyPromptError, EngineClosedError
 from grape_lc.flow import InputVar, OutputVar, Sampling, TaskFlow
+from grape_lc.runtime.scripted import ScriptedEngine, SystemClock, VirtualClock, prompt_text
 
 
 def ask(text: str = "hello", **fields: object) -> CallRequest:

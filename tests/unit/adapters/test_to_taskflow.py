@@ -30,9 +30,9 @@ from pydantic import BaseModel
 from grape_lc.adapters.inputs import input_texts
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.adapters.langgraph import attach, to_taskflow
-from grape_lc.engine.scripted import ScriptedEngine, prompt_text
 from grape_lc.errors import TraceError
 from grape_lc.flow import Sampling, TaskFlow
+from grape_lc.runtime.scripted import ScriptedEngine, prompt_text
 
 
 class State(TypedDict, total=False):

@@ -8,10 +8,10 @@ from langchain_core.messages import HumanMessage
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.bench.collect import Live, MeasuredEngine, current_program
 from grape_lc.engine.base import CallDelta, CallRequest, Usage
-from grape_lc.engine.scripted import ScriptedEngine, VirtualClock
 from grape_lc.errors import CallFailedError
 from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.flow.variables import InputVar, OutputVar
+from grape_lc.runtime.scripted import ScriptedEngine, VirtualClock
 
 
 class Replay(ScriptedEngine):

@@ -10,8 +10,8 @@ from rich.console import Console
 from grape_lc.bench.demo import DemoResult, run_demo, show, write_outputs
 from grape_lc.bench.settings import DemoSettings, describe, settings_record
 from grape_lc.engine.base import CallRequest
-from grape_lc.engine.scripted import ScriptedEngine
 from grape_lc.errors import CallFailedError, ConfigError, EngineClosedError
+from grape_lc.runtime.scripted import ScriptedEngine
 
 # A role in the system prompt decides the answer; the problem is repeated in it by none.
 ROLES = {

@@ -12,8 +12,8 @@ from grape_lc.bench.metrics import measure
 from grape_lc.bench.runner import run_programs
 from grape_lc.bench.workload import Arrival
 from grape_lc.engine.base import EngineClient
-from grape_lc.engine.scripted import ScriptedEngine
 from grape_lc.errors import CallFailedError, EngineClosedError
+from grape_lc.runtime.scripted import ScriptedEngine
 
 
 class State(TypedDict, total=False):

@@ -30,6 +30,7 @@ class WordEngine:
     """Special words: ``die`` kills the host, ``fail`` raises, ``slow`` takes a while."""
 
     early_refusal: str | None = None
+    failed = False
     markers: Sequence[str] = ()
 
     def __init__(self, model: str, scheduler: str, args: dict[str, Any]) -> None:
