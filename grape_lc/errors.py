@@ -4,6 +4,7 @@
     ├── ConfigError (ValueError)
     │   └── ModelNotFoundError
     ├── FlowError (ValueError)
+    │   ├── FlowFormatError         data for a flow or a part of it has the wrong form
     │   ├── PromptSyntaxError       a prompt template does not parse, or is empty
     │   ├── UnknownVariableError    a task names a variable that was not declared
     │   ├── DuplicateNameError      a variable or a task is declared twice
@@ -43,6 +44,10 @@ class ModelNotFoundError(ConfigError):
 
 class FlowError(GrapeError, ValueError):
     """A TaskFlow is not well formed."""
+
+
+class FlowFormatError(FlowError):
+    """Data given for a flow, a task, a prompt or a variable has the wrong form."""
 
 
 class PromptSyntaxError(FlowError):

@@ -234,8 +234,10 @@ class VLLMEngine:
         if sampling.stop:
             fields["stop"] = list(sampling.stop)
         try:
+            if fields.get("logit_bias"):  # JSON has no integer keys
+                fields["logit_bias"] = {int(k): v for k, v in fields["logit_bias"].items()}
             params = SamplingParams(**fields, output_kind=RequestOutputKind.DELTA)
-        except (TypeError, ValueError, VLLMValidationError) as error:
+        except (TypeError, ValueError, AttributeError, VLLMValidationError) as error:
             raise RequestError(f"bad sampling parameters: {error}") from error
         if params.n != 1:
             raise UnsupportedRequestError(f"n={params.n}: one answer a call is served")

@@ -1,6 +1,5 @@
 """TaskFlow: tasks, variables and prompts of an agentic program, and what follows from them."""
 
-from grape_lc.flow._model import FlowFormatError
 from grape_lc.flow.events import (
     FlowEvent,
     FlowResult,
@@ -35,7 +34,6 @@ __all__ = [
     "Edge",
     "Explanation",
     "FlowEvent",
-    "FlowFormatError",
     "FlowResult",
     "FlowRunner",
     "InputVar",

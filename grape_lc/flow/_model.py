@@ -6,11 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from grape_lc.errors import FlowError
-
-
-class FlowFormatError(FlowError):
-    """Data given for a flow, a task, a prompt or a variable has the wrong form."""
+from grape_lc.errors import FlowError, FlowFormatError
 
 
 class FlowModel(BaseModel):

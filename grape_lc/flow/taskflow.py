@@ -24,6 +24,7 @@ from grape_lc.errors import (
     DuplicateNameError,
     EngineError,
     FlowError,
+    FlowFormatError,
     FlowInputError,
     NeverReadError,
     NeverWrittenError,
@@ -31,7 +32,7 @@ from grape_lc.errors import (
     WrittenTwiceError,
 )
 from grape_lc.flow._graph import TaskGraph
-from grape_lc.flow._model import FlowFormatError, FlowModel, as_flow_error
+from grape_lc.flow._model import FlowModel, as_flow_error
 from grape_lc.flow.events import FlowEvent, FlowResult, ProgramFinished, TaskFinished, TokenUsage
 from grape_lc.flow.sampling import Sampling
 from grape_lc.flow.template import PromptLike, PromptTemplate

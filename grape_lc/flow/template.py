@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import field_validator, model_validator
 
-from grape_lc.errors import FlowError, FlowInputError, PromptSyntaxError
-from grape_lc.flow._model import FlowFormatError, FlowModel
+from grape_lc.errors import FlowError, FlowFormatError, FlowInputError, PromptSyntaxError
+from grape_lc.flow._model import FlowModel
 
 
 class TransducerStream:

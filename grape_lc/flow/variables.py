@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from grape_lc.flow._model import FlowFormatError, FlowModel
+from grape_lc.errors import FlowFormatError
+from grape_lc.flow._model import FlowModel
 
 VariableKind = Literal["input", "intermediate", "output"]
 

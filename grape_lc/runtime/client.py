@@ -15,7 +15,13 @@ from typing import Any, Literal, Self
 
 from grape_lc.engine.base import CallDelta, CallObserver, CallRequest
 from grape_lc.engine.models import resolve_model
-from grape_lc.errors import ConfigError, EmptyPromptError, EngineClosedError
+from grape_lc.errors import (
+    ConfigError,
+    EmptyPromptError,
+    EngineClosedError,
+    GrapeError,
+    RequestError,
+)
 from grape_lc.flow.events import FlowEvent
 from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.runtime import driver, wire
@@ -254,7 +260,8 @@ class GrapeEngine:
             {
                 "t": "open",
                 "program": program,
-                "flow": flow.model_dump(mode="json"),
+                # How calls sample is theirs to say; the host only needs the prompts.
+                "flow": flow.model_dump(mode="json", exclude={"tasks": {"__all__": {"sampling"}}}),
                 "inputs": dict(inputs),
             }
         )
@@ -313,7 +320,12 @@ _handles_lock = threading.RLock()
 
 def _begin(host: HostProcess, request: CallRequest, sink: Callable[[wire.Message], None]) -> int:
     message = {"t": "call", "req": request.model_dump(exclude_defaults=True)}
-    return host.begin(message, sink, request)
+    try:
+        return host.begin(message, sink, request)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, GrapeError):
+            raise
+        raise RequestError(f"the request holds what is not plain data: {error}") from error
 
 
 def _ignore(_: object) -> None:

@@ -173,8 +173,9 @@ class HostProcess:
             self._check()
             self._next_id += 1
             call_id = self._next_id
+            data = wire.encode({**message, "id": call_id})
             self._sinks[call_id] = (sink, tag)
-        self._send({**message, "id": call_id})
+        self._write(data)
         return call_id
 
     def cancel(self, call_id: int) -> None:
@@ -198,7 +199,9 @@ class HostProcess:
             raise type(self._gone)(str(self._gone))
 
     def _send(self, message: wire.Message) -> None:
-        data = wire.encode(message)
+        self._write(wire.encode(message))
+
+    def _write(self, data: bytes) -> None:
         try:
             with self._lock:
                 self._socket.sendall(data)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from grape_lc.errors import FlowError, PromptSyntaxError, UnknownVariableError
-from grape_lc.flow import FlowFormatError, InputVar, OutputVar, TaskFlow
+from grape_lc.errors import FlowError, FlowFormatError, PromptSyntaxError, UnknownVariableError
+from grape_lc.flow import InputVar, OutputVar, TaskFlow
 
 
 def small() -> TaskFlow:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from grape_lc.errors import FlowError
-from grape_lc.flow import FlowFormatError, InputVar, IntermediateVar, OutputVar
+from grape_lc.errors import FlowError, FlowFormatError
+from grape_lc.flow import InputVar, IntermediateVar, OutputVar
 from grape_lc.flow.variables import AnyVariable
 
 

@@ -199,6 +199,13 @@ def test_a_closed_event_loop_does_not_stop_the_reader(engine: GrapeEngine) -> No
     assert text_of(engine.stream(CallRequest(text="go on"))) == "go on "
 
 
+def test_requests_must_be_plain_data(engine: GrapeEngine) -> None:
+    """Before anything is sent; the connection stays usable."""
+    with pytest.raises(RequestError, match="plain data"):
+        text_of(engine.stream(CallRequest(messages=({"role": "user", "content": object()},))))
+    assert text_of(engine.stream(CallRequest(text="go on"))) == "go on "
+
+
 def test_bad_requests_are_refused_with_their_own_error(engine: GrapeEngine) -> None:
     """Before or in the host, always ours."""
     with pytest.raises(EmptyPromptError):
