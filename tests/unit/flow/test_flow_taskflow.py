@@ -11,6 +11,7 @@ from grape_lc.errors import (
     CycleError,
     DuplicateNameError,
     FlowError,
+    FlowFormatError,
     FlowInputError,
     NeverReadError,
     NeverWrittenError,
@@ -19,7 +20,6 @@ from grape_lc.errors import (
     WrittenTwiceError,
 )
 from grape_lc.flow import (
-    FlowFormatError,
     InputVar,
     IntermediateVar,
     OutputVar,

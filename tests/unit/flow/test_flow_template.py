@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from grape_lc.errors import FlowError, FlowInputError, PromptSyntaxError
+from grape_lc.errors import FlowError, FlowFormatError, FlowInputError, PromptSyntaxError
 from grape_lc.flow import (
     TRANSDUCERS,
-    FlowFormatError,
     Literal_,
     MessageTemplate,
     PromptTemplate,
