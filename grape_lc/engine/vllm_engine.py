@@ -94,8 +94,11 @@ class VLLMEngine:
         engine_args.enable_log_requests = False
         engine_args.disable_log_stats = args.get("disable_log_stats", True)
         config = engine_args.create_engine_config()
-        self.early_refusal = self._early_refusal(config) if scheduler == "grape" else "stock"
+        self.early_refusal: str | None = (
+            self._early_refusal(config) if scheduler == "grape" else "stock"
+        )
         if scheduler == "grape":
+            self.early_refusal = self._why_not_early(config)
             # Chosen after vLLM settled on synchronous or asynchronous scheduling: a scheduler
             # class given earlier would decide that question.
             name = (
@@ -105,8 +108,6 @@ class VLLMEngine:
             )
             config.scheduler_config.scheduler_cls = f"grape_lc.engine.vllm_scheduler.{name}"
             config.additional_config = {**(config.additional_config or {}), "grape": grape}
-        if self.early_refusal and scheduler == "grape":
-            logger.warning("no prompt is prefilled ahead: %s", self.early_refusal)
         self._llm = AsyncLLM.from_vllm_config(config)
         self._config = config
         self._scheduler = scheduler
@@ -128,7 +129,7 @@ class VLLMEngine:
         self._serial = count()
 
     @staticmethod
-    def _early_refusal(config: Any) -> str | None:
+    def _why_not_early(config: Any) -> str | None:
         """Configurations in which open prompts were never run: refused rather than hoped for."""
         if config.parallel_config.data_parallel_size > 1:
             return "data parallel engines are not supported yet"
@@ -142,6 +143,11 @@ class VLLMEngine:
     def failed(self) -> bool:
         """Whether vLLM's engine core ended by itself."""
         return bool(self._llm.errored)
+
+    async def self_test(self) -> None:
+        """Ask the scheduler whether this vLLM has all that open prompts need."""
+        if self.early_refusal is None:
+            self.early_refusal = (await self.stats()).get("disabled")
 
     def info(self) -> dict[str, Any]:
         """What the client shows and checks."""

@@ -8,6 +8,7 @@ import os
 import queue
 import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from types import TracebackType
@@ -76,6 +77,13 @@ class _Shared:
                 host.on_delta = self._observe
                 self._host = host
                 progress("ready")
+                refusal = host.info.get("early_refusal")
+                if refusal is not None and self._settings["scheduler"] == "grape":
+                    warnings.warn(
+                        f"calls run as on plain vLLM, nothing is prefilled ahead: {refusal}",
+                        RuntimeWarning,
+                        stacklevel=4,
+                    )
             return host
 
     def release(self, holder: int) -> None:

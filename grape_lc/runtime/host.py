@@ -47,6 +47,10 @@ class HostedEngine(OpenPromptEngine, Protocol):
         """Whether the engine ended by itself; nothing can be served any more."""
         ...
 
+    async def self_test(self) -> None:
+        """Find out what the running engine can do; may set ``early_refusal``."""
+        ...
+
     async def prepare(self, request: CallRequest) -> Call:
         """Render and tokenise a request. Raises RequestError."""
         ...
@@ -98,11 +102,13 @@ class Host:
         settings = wire.decode(line)
         try:
             self._start(settings)
+            await self._engine.self_test()
         except Exception as error:  # noqa: BLE001 - reported to the client, which raises it
             self._send({"t": "failed", **_start_error(error)})
             await self._writer.drain()
             return
         try:
+            self._ahead = Ahead(self._engine, enabled=self._engine.early_refusal is None)
             self._send({"t": "ready", "info": self._engine.info()})
             self._asks.add(asyncio.create_task(self._watch()))
             await self._serve()
@@ -115,8 +121,6 @@ class Host:
         factory = load_engine(settings["engine"])
         self._send({"t": "progress", "text": "loading the model"})
         self._engine = factory(settings["model"], settings["scheduler"], settings["args"])
-        enabled = settings["scheduler"] == "grape" and self._engine.early_refusal is None
-        self._ahead = Ahead(self._engine, enabled=enabled)
 
     async def _serve(self) -> None:
         while line := await self._reader.readline():

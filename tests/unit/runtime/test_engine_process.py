@@ -234,6 +234,18 @@ def test_an_engine_that_cannot_start_says_why(
         assert "the weights are broken" in str(caught.value)
 
 
+def test_a_scheduler_without_its_hooks_serves_plainly_and_says_so() -> None:
+    """A warning names what is missing; flows run, nothing is opened."""
+    reason = "Scheduler._preempt_request is missing"
+    with pytest.warns(RuntimeWarning, match=reason):
+        engine = GrapeEngine(MODEL, progress=False, hook_missing=reason).start()
+    with engine:
+        result = flow().run_sync(engine, {"topic": "bees"})
+        assert result.outputs == {"text": "write plan bees now out "}
+        assert engine.stats()["adopted"] == 0
+        assert engine.info()["early_refusal"] == reason
+
+
 def test_unknown_scheduler_is_refused() -> None:
     """With the alternatives."""
     with pytest.raises(ConfigError, match="'grape', 'stock'"):

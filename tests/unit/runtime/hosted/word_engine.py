@@ -29,7 +29,6 @@ class WordCall:
 class WordEngine:
     """Special words: ``die`` kills the host, ``fail`` raises, ``slow`` takes a while."""
 
-    early_refusal: str | None = None
     failed = False
     markers: Sequence[str] = ()
 
@@ -41,13 +40,18 @@ class WordEngine:
         if args.get("broken"):
             raise RuntimeError("the weights are broken")
         self._scheduler = scheduler
+        self.early_refusal: str | None = None
+        self._hook_missing = args.get("hook_missing")
         self._open: dict[str, list[int]] = {}
         self._running = 0
         self._adopted = 0
         self._aborted = 0
 
     def info(self) -> dict[str, Any]:
-        return {"max_model_len": 100, "scheduler": self._scheduler}
+        return {"scheduler": self._scheduler, "early_refusal": self.early_refusal}
+
+    async def self_test(self) -> None:
+        self.early_refusal = self._hook_missing
 
     def render(self, prompt: list[dict[str, Any]] | str) -> str:
         return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
