@@ -94,9 +94,7 @@ class VLLMEngine:
         engine_args.enable_log_requests = False
         engine_args.disable_log_stats = args.get("disable_log_stats", True)
         config = engine_args.create_engine_config()
-        self.early_refusal: str | None = (
-            self._early_refusal(config) if scheduler == "grape" else "stock"
-        )
+        self.early_refusal: str | None = "vLLM's own scheduler was asked for"
         if scheduler == "grape":
             self.early_refusal = self._why_not_early(config)
             # Chosen after vLLM settled on synchronous or asynchronous scheduling: a scheduler
