@@ -11,7 +11,8 @@ model will do::
     graph.invoke({"problem": "Write a function that ..."})["code"]
 
 From a shell, ``python -m workflows.code --problem 3`` runs it on one of the problems in
-``workflows/inputs``; ``--llm MODULE:NAME`` says which class of chat model to make.
+``workflows/inputs``; ``--llm MODULE:NAME`` says which class of chat model to make (with
+temperature 0).
 """
 
 from __future__ import annotations
@@ -278,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"--problem {options.problem}: there are problems 0 to {len(problems) - 1}")
     module, _, name = options.llm.partition(":")
     try:
-        llm = getattr(importlib.import_module(module), name)()
+        llm = getattr(importlib.import_module(module), name)(temperature=0)
     except (ImportError, AttributeError) as error:
         parser.error(f"--llm {options.llm}: {error}")
     problem = problems[options.problem]
