@@ -168,6 +168,8 @@ class OpenTable:
                 == list(request._all_token_ids),
                 f"num_prompt_tokens {request.num_prompt_tokens}": request.num_prompt_tokens
                 == tokens,
+                f"{len(request.block_hashes)} block hashes": len(request.block_hashes)
+                <= tokens // self._ledger.block_size,
                 "has output or drafts": not (request.spec_token_ids or request.num_output_tokens),
             }
             found += [f"open prompt {key}: {text}" for text, holds in checks.items() if not holds]

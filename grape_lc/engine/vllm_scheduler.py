@@ -223,7 +223,6 @@ class OpenPromptMixin(_Base):
         outcome, tokens = (f"refused:{refusal}", 0) if refusal else self._fit(request, prompt)
         if tokens > 0:
             request.num_computed_tokens = tokens
-            request.last_sched_seq = prompt.request.last_sched_seq
             if request.prefill_stats is not None:
                 request.prefill_stats.set(request.num_prompt_tokens, tokens, 0)
             self._ledger.move(key, request.request_id, tokens)
@@ -561,10 +560,9 @@ class OpenPromptMixin(_Base):
         bit. One that waits gets it if that is enough to start it, or if nothing runs that could
         ever free more.
         """
-        active = [r for r in self.running if r.request_id not in self._opens]
-        scheduled = {r.request_id for r in self.running}
-        droppable = [view for view in self._opens.views() if view.key not in scheduled]
-        if request.status != RequestStatus.RUNNING and active:
+        # Open prompts come last in a step: while a real request asks, none has joined `running`.
+        opens = self._opens.views()
+        if request.status != RequestStatus.RUNNING and self.running:
             tokens = request.num_computed_tokens + num_new_tokens
             tokens += kwargs.get("num_new_computed_tokens", 0)
             if kwargs.get("full_sequence_must_fit"):
@@ -572,15 +570,15 @@ class OpenPromptMixin(_Base):
             cached = kwargs.get("new_computed_blocks")
             cost = self._ledger.cost(request.request_id, tokens, cached)
             cost += getattr(self.kv_cache_manager, "watermark_blocks", 0)
-            gain = self._ledger.freed_by([view.key for view in droppable], cached)
+            gain = self._ledger.freed_by([view.key for view in opens], cached)
             if self._ledger.free_blocks + gain < cost:
                 return False
-        victim = choose_drop(droppable)
+        victim = choose_drop(opens)
         if victim is not None:
             self._drop(self._opens[victim.key])
             self._pressed = True
             return True
-        if request.status == RequestStatus.RUNNING or not active:
+        if request.status == RequestStatus.RUNNING or not self.running:
             return self._strip_last(request)
         return False
 

@@ -59,20 +59,108 @@ def test_farthest_is_dropped_first_then_youngest(simulate):
 
 
 def test_no_early_work_until_much_is_free_again(simulate):
-    s = simulate(blocks=40, settings={"wide_margin": 0.5, "horizon": 0})
+    s = simulate(blocks=40, rows=3, settings={"wide_margin": 0.6, "horizon": 0})
     s.open("o", PROMPT[:100])
     s.idle()
-    s.plain("r", OTHER[:380], n=100)
-    s.plain("r2", OTHER[10:200], n=100)
-    while not s.counters["dropped"]:
+    s.plain("long", OTHER[:300], n=100)
+    s.plain("short", OTHER[10:210], n=30)
+    while "short" not in s.finished:
         s.step()
-    computed = s.counters["open_tokens"]
-    while "r" not in s.finished:
-        assert s.counters["open_tokens"] == computed, "still short of KV"
+    assert s.counters["dropped"] == 1
+    before = s.counters["open_tokens"]
+    assert s.free >= 10, "room enough for the open prompt and the reserve"
+    while "long" not in s.finished:
+        assert s.counters["open_tokens"] == before, "but it was short of KV a moment ago"
         s.step()
     s.idle()
     assert s.computed("o") == 99
-    assert s.answers["r2"] == answer(OTHER[10:200], 100)
+    assert s.answers["long"] == answer(OTHER[:300], 100)
+    assert s.answers["short"] == answer(OTHER[10:210], 30)
+
+
+def test_cached_blocks_count_against_the_reserve(simulate):
+    """A prefix cache hit takes free blocks out of the pool, computed or not."""
+    s = simulate(blocks=24)
+    s.plain("first", PROMPT[:161], n=1)
+    s.idle()
+    s.plain("busy", OTHER[:100], n=120)
+    for _ in range(8):
+        s.step()
+    s.open("o", PROMPT[:161] + [3] * 20)
+    for _ in range(8):
+        s.step()
+    assert s.computed("o") == 0
+    assert s.free > 10
+    s.idle()
+    assert s.computed("o") == 180
+    assert s.answers["busy"] == answer(OTHER[:100], 120)
+
+
+def test_dropped_in_the_step_that_was_granted_to_it(simulate):
+    """What it just gave to a real request it does not take back in the same step."""
+    s = simulate()
+    s.open("o", PROMPT[:60])
+    s.idle()
+    s.plain("r", OTHER[:40], n=20)
+    while not s.answers["r"]:
+        s.step()
+    s.append("o", PROMPT[60:100])
+    stock = s.scheduler._stock_allocate
+    failures = iter([True])
+
+    def short_once(request, *args, **kwargs):
+        if request.request_id == "r" and next(failures, False):
+            return None
+        return stock(request, *args, **kwargs)
+
+    s.scheduler._stock_allocate = short_once
+    planned = s.scheduler.schedule()
+    assert s.counters["dropped"] == 1
+    assert set(planned.num_scheduled_tokens) == {"r"}
+    s._queue.append((planned, s.worker.execute(planned)))
+    s.scheduler._stock_allocate = stock
+    s.idle()
+    assert s.computed("o") == 99
+    assert s.answers["r"] == answer(OTHER[:40], 20)
+
+
+def test_open_prompt_that_vllm_refuses_does_not_make_the_loop_spin(simulate):
+    s = simulate()
+    stock = s.scheduler._stock_allocate
+    s.scheduler._stock_allocate = lambda request, *args, **kwargs: (
+        None if request.request_id == "o" else stock(request, *args, **kwargs)
+    )
+    s.open("o", PROMPT[:60])
+    s.step()
+    assert not s.scheduler.prefill_capacity_bound, "vLLM throttles prefill by what it left waiting"
+    s.idle(turns=20)
+    assert s.computed("o") == 0
+    s.scheduler._stock_allocate = stock
+    s.append("o", PROMPT[60:70])
+    s.idle()
+    assert s.computed("o") == 69
+
+
+def test_adopted_call_alone_in_its_queue_is_not_stripped_for_itself(simulate):
+    """Two adopted calls fill the pool, and the first is skipped: its grammar is not ready."""
+    s = simulate(blocks=24)
+    for k in (1, 2):
+        s.open(f"o{k}", [k + 3] * 170)
+    s.idle()
+    handle = s.scheduler._handle_blocked_waiting_request
+    s.scheduler._handle_blocked_waiting_request = lambda request: (
+        request.request_id != "r1" and handle(request)
+    )
+    for k in (1, 2):
+        s.call(f"r{k}", [k + 3] * 320, adopt=f"o{k}", n=4)
+    for _ in range(5):
+        s.step()
+    assert s.counters["stripped"] == 0
+    assert s.computed("r2") == 169
+    del s.scheduler._handle_blocked_waiting_request
+    s.idle()
+    for k in (1, 2):
+        assert s.answers[f"r{k}"] == answer([k + 3] * 320, 4)
 
 
 def test_reserve_keeps_early_work_from_starting(simulate):

@@ -150,3 +150,43 @@ def test_whole_prompt_in_the_prefix_cache(simulate):
     s.idle()
     assert s.outcomes["r"] == {"outcome": "adopted", "tokens": 4 * BLOCK}
     assert s.answers["r"] == answer([*prompt, 3, 4], 8)
+
+
+def test_opened_longer_than_the_model(simulate):
+    s = simulate()
+    prompt = [5 + i % 7 for i in range(MAX_LEN + 40)]
+    s.open("o", prompt)
+    s.idle()
+    assert s.computed("o") == MAX_LEN - 2
+    s.call("r", prompt[: MAX_LEN - 1], adopt="o", n=1)
+    s.idle()
+    assert s.outcomes["r"] == {"outcome": "adopted", "tokens": MAX_LEN - 2}
+    assert s.answers["r"] == answer(prompt[: MAX_LEN - 1], 1)
+
+
+def test_append_leaves_the_list_alone_that_a_worker_may_hold(simulate):
+    s = simulate()
+    s.open("o", PROMPT[:40])
+    held = s.scheduler.requests["o"].prompt_token_ids
+    s.append("o", PROMPT[40:60])
+    assert held == PROMPT[:40]
+    s.idle()
+
+
+def test_open_prompt_that_vllm_skips(simulate):
+    """As it does when all LoRA slots of a step are taken."""
+    s = simulate()
+    stock = s.scheduler._handle_blocked_waiting_request
+    s.scheduler._handle_blocked_waiting_request = lambda request: (
+        request.request_id != "o" and stock(request)
+    )
+    s.open("o", PROMPT[:40])
+    s.open("p", PROMPT[50:90])
+    s.idle(turns=30)
+    assert s.computed("p") == 39
+    assert s.computed("o") == 0
+    assert not s.scheduler.deferred_waiting
+    del s.scheduler._handle_blocked_waiting_request
+    s.append("o", PROMPT[40:50])
+    s.idle()
+    assert s.computed("o") == 49
