@@ -39,10 +39,15 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A real request. adopt: the open prompt made for it; feeds: another call waits for it."""
+    """A real request.
+
+    adopt: the open prompt made for it; feeds: another call waits for it; program: the run that
+    both belong to, if known.
+    """
 
     adopt: str | None
     feeds: bool
+    program: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,11 @@ def parse(message: Any) -> Message:
         return Malformed(f"append with key={key!r} hops={hops!r} final={final!r}", control)
     if op == "call":
         adopt, feeds = message.get("adopt"), message.get("feeds", False)
-        if (adopt is None or isinstance(adopt, str)) and isinstance(feeds, bool):
-            return Call(adopt, feeds)
-        return Malformed(f"call with adopt={adopt!r} feeds={feeds!r}", control)
+        program = message.get("program")
+        named = all(name is None or isinstance(name, str) for name in (adopt, program))
+        if named and isinstance(feeds, bool):
+            return Call(adopt, feeds, program)
+        return Malformed(f"call with adopt={adopt!r} feeds={feeds!r} program={program!r}", control)
     return Malformed(f"op {op!r}, known are open, append, call", control)
 
 

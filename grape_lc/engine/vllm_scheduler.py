@@ -33,8 +33,9 @@ from grape_lc.engine.vllm_hooks import check_hooks
 from grape_lc.engine.vllm_kv import KVLedger, why_not_capped, why_not_movable
 from grape_lc.engine.vllm_open_prompts import OpenPrompt, OpenTable
 from grape_lc.engine.vllm_utilities import install_utilities
+from grape_lc.scheduler.followers import Followers
 from grape_lc.scheduler.policy import choose_drop, in_grace, plan_step
-from grape_lc.scheduler.types import Grant, PolicyConfig, PrefillView, StepPlan, StepView
+from grape_lc.scheduler.types import Grant, Limit, PolicyConfig, PrefillView, StepPlan, StepView
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.scheduler import Scheduler as _Base
@@ -42,6 +43,9 @@ else:
     _Base = object
 
 logger = logging.getLogger(__name__)
+
+# How long an empty step of a hold takes.
+_HOLD_SLICE_S = 0.0003
 
 # Above any priority that a client sets: with vLLM's priority policy, open prompts come last.
 _LAST_PRIORITY = 1 << 62
@@ -54,6 +58,7 @@ _ACCELERATOR_SETTINGS: dict[str, Any] = {
     "open_cap": 1024,
     "adopted_first": 2048,
     "grace_tokens": 256,
+    "hold_s": 0.0,
 }
 
 COUNTERS = (
@@ -74,6 +79,7 @@ COUNTERS = (
     "expired",
     "open_tokens",
     "steps",
+    "held",
     "steps_with_open",
     "preemptions",
 )
@@ -110,7 +116,12 @@ class OpenPromptMixin(_Base):
         if self._unmovable:
             logger.warning("open prompts are refused: %s", self._unmovable)
         if why_not_capped(self):
-            self._config = dataclasses.replace(self._config, prefill_cap=None, grace_s=0.0)
+            self._config = dataclasses.replace(
+                self._config, prefill_cap=None, grace_s=0.0, hold_s=0.0
+            )
+        if isinstance(self, AsyncScheduler):
+            # Steps overlap there: an empty one would leave the device without work.
+            self._config = dataclasses.replace(self._config, hold_s=0.0)
         self._ledger = KVLedger(self.kv_cache_manager)
         self._opens = OpenTable(self._ledger, self.max_model_len - 1, self.num_prefill_lookahead)
         self._max_tokens: int = self.max_num_scheduled_tokens
@@ -120,8 +131,10 @@ class OpenPromptMixin(_Base):
         # Real requests that took over an open prompt, and what the client is told about it.
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._adopted: set[str] = set()
-        self._feeders: set[str] = set()
-        self._feeder_ended: float | None = None
+        self._feeders: dict[str, str] = {}  # running calls that feed others -> their program
+        late = 4 * self._config.hold_s
+        self._followers = Followers(max(self._config.grace_s, self._config.hold_s), late)
+        self._switched = False
         self._stock_allocate = self.kv_cache_manager.allocate_slots
         self.kv_cache_manager.allocate_slots = self._allocate
 
@@ -199,10 +212,11 @@ class OpenPromptMixin(_Base):
     def _call(self, request: Any, message: messages.Call) -> None:
         request_id = request.request_id
         if request_id not in self.requests:
-            if message.feeds:
-                self._feeders.add(request_id)
+            if message.program is not None:
+                self._followers.arrived(message.program, self.grape_clock())
+                if message.feeds:
+                    self._feeders[request_id] = message.program
             if message.adopt is not None:
-                self._feeder_ended = None
                 outcome, tokens = self._adopt(request, message.adopt)
                 self.grape_counters[outcome.partition(":")[0]] += 1
                 self._outcomes[request_id] = {"outcome": outcome, "tokens": tokens}
@@ -297,9 +311,10 @@ class OpenPromptMixin(_Base):
         """A real request ended (or never was)."""
         self._outcomes.pop(request_id, None)
         self._adopted.discard(request_id)
-        if request_id in self._feeders:
-            self._feeders.discard(request_id)
-            self._feeder_ended = self.grape_clock()
+        program = self._feeders.pop(request_id, None)
+        if program is not None:
+            # By an abort too: that is how the front end ends a call at a stop string.
+            self._followers.ended(program, self.grape_clock())
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, Any]:
         """Process a step's output; outputs of adopting calls also say what was adopted."""
@@ -344,6 +359,10 @@ class OpenPromptMixin(_Base):
         self._plan = plan
         self._pressed = plan.pressed
         self._caps = dict(plan.caps)
+        self._switched = plan.limit is Limit.SWITCH
+        if plan.limit is Limit.HOLD:
+            # An empty step: the loop looks for new requests between steps.
+            time.sleep(_HOLD_SLICE_S)
         grants = () if throttled or not self._unpaused else plan.grants
         queued = self._queue(grants)
         self.max_num_scheduled_tokens = plan.budget
@@ -359,7 +378,7 @@ class OpenPromptMixin(_Base):
             for prompt in queued:
                 if prompt not in ran:
                     prompt.stalled_at = free
-        self.grape_counters["steps"] += 1
+        self.grape_counters["held" if plan.limit is Limit.HOLD else "steps"] += 1
         self.grape_counters["steps_with_open"] += bool(ran)
         if self._config.validate:
             self.grape_validate()
@@ -429,7 +448,9 @@ class OpenPromptMixin(_Base):
             groups=self._ledger.groups,
             needed_blocks=self._needed_blocks() if opens or self._pressed else 0,
             pressed=self._pressed,
-            since_feeder=None if self._feeder_ended is None else now - self._feeder_ended,
+            since_feeder=self._followers.waiting_since(now),
+            follower_s=self._followers.expected,
+            switched=self._switched,
             opens=opens,
         )
 
@@ -695,7 +716,9 @@ class OpenPromptMixin(_Base):
         orphans = sorted(self._ledger.tracked - set(self.requests))
         if orphans:
             found.append(f"KV of requests that are gone: {orphans}")
-        ghosts = sorted((self._adopted | set(self._outcomes) | self._feeders) - set(self.requests))
+        ghosts = sorted(
+            (self._adopted | set(self._outcomes) | set(self._feeders)) - set(self.requests)
+        )
         if ghosts:
             found.append(f"remembered requests that are gone: {ghosts}")
         if found:

@@ -33,14 +33,16 @@ def plan_step(view: StepView, config: PolicyConfig) -> StepPlan:
     limit, room = _prefill_room(view, config)
     caps: dict[str, int] = {}
     if limit is not Limit.NONE or view.adopted_waiting or any(p.adopted for p in view.prefills):
-        caps = _share(view, config, room)
+        caps = _share(view, config, room, limit)
     reserve = view.needed_blocks + _blocks_of(config.margin, view)
     wide = view.needed_blocks + _blocks_of(config.wide_margin, view)
     pressed = view.pressed and view.free_blocks <= wide
     open_room = _open_room(view, config, room)
     grants, refusals = _grant(view, config, open_room, reserve, pressed)
     budget = view.max_tokens
-    if limit is not Limit.NONE:
+    if limit is Limit.HOLD:
+        budget = 0
+    elif limit is not Limit.NONE:
         budget = max(1, min(budget, view.decode_tokens + room))
     return StepPlan(budget, limit, caps, grants, refusals, reserve, pressed)
 
@@ -60,25 +62,52 @@ def in_grace(view: StepView, config: PolicyConfig) -> bool:
 
 
 def _prefill_room(view: StepView, config: PolicyConfig) -> tuple[Limit, int]:
-    """Most prefill tokens of the step, and why."""
+    """Most prefill tokens of the step, and why.
+
+    A task switch waits for the step that runs when its call arrives, and then for its own. So a
+    step is not begun while a follower is due at once, is short while one may come, and takes no
+    other prefill along when one is here: but not twice in a row, or a new program's prefill
+    would starve among many switches.
+    """
     room = max(0, view.max_tokens - view.decode_tokens)
-    follower_is_here = bool(view.adopted_waiting) or any(p.adopted for p in view.prefills)
-    if in_grace(view, config) and not view.idle and not follower_is_here:
+    followers = _leftovers(view, config)
+    here = bool(view.adopted_waiting) or any(p.adopted for p in view.prefills)
+    due = in_grace(view, config) and not view.idle and not here
+    if due and _holds(view, config):
+        return Limit.HOLD, 0
+    if due:
         limit, cap = Limit.GRACE, config.grace_tokens
     elif view.decodes and config.prefill_cap is not None:
         limit, cap = Limit.DECODES, config.prefill_cap
+        if 0 < followers < cap and not view.switched:
+            limit, cap = Limit.SWITCH, followers
     else:
         return Limit.NONE, room
     # Below this an adopted call with drafts could never start.
     return limit, min(room, max(cap, view.least_call_tokens))
 
 
-def _share(view: StepView, config: PolicyConfig, room: int) -> dict[str, int]:
+def _holds(view: StepView, config: PolicyConfig) -> bool:
+    """Whether waiting for a due follower is expected to cost little."""
+    since = view.since_feeder
+    return since is not None and max(since, view.follower_s) < config.hold_s
+
+
+def _leftovers(view: StepView, config: PolicyConfig) -> int:
+    """Prefill tokens of adopted calls that are nearly complete and could run now."""
+    tokens = [prefill.tokens for prefill in view.prefills if prefill.adopted]
+    if view.free_rows > 0:
+        tokens += view.adopted_waiting
+    return sum(n for n in tokens if n <= config.adopted_first)
+
+
+def _share(view: StepView, config: PolicyConfig, room: int, limit: Limit) -> dict[str, int]:
     """Token caps of the running real prefills.
 
     vLLM scans running requests first. The caps keep back what the short leftovers of waiting
     adopted calls need, but at most three quarters: should such a call be unable to start, the
-    running ones still get on and one day free what it waits for.
+    running ones still get on and one day free what it waits for. A switch step gives them all of
+    it, since the next step is none.
     """
     caps: dict[str, int] = {}
     left = room
@@ -90,7 +119,8 @@ def _share(view: StepView, config: PolicyConfig, room: int) -> dict[str, int]:
     if view.free_rows > 0:
         short = (tokens for tokens in view.adopted_waiting if tokens <= config.adopted_first)
         reserve = sum(max(tokens, view.least_call_tokens) for tokens in short)
-    rest = left - min(reserve, left - ceil(left / 4))
+    spared = 0 if limit is Limit.SWITCH else ceil(left / 4)
+    rest = left - min(reserve, left - spared)
     for prefill in view.prefills:
         if prefill.request_id not in caps:
             caps[prefill.request_id] = min(rest, prefill.tokens)

@@ -24,6 +24,8 @@ class PolicyConfig:
         waits for that step.
     adopted_first: an adopted call with at most this many tokens left goes before the prefill of
         calls that adopted nothing.
+    hold_s: while a follower is due and comes within this time on the average, the engine waits
+        for it rather than begin a step that it would have to sit out. 0 turns it off.
     grace_s, grace_tokens: for ``grace_s`` after a call that feeds others ended, the next call is
         on its way: a step then takes at most ``grace_tokens`` of prefill.
     horizon: how many more tokens a decoding request is expected to need KV for, if its limit
@@ -39,6 +41,7 @@ class PolicyConfig:
     prefill_cap: int | None = 64
     open_cap: int = 128
     adopted_first: int = 256
+    hold_s: float = 0.006
     grace_s: float = 0.015
     grace_tokens: int = 8
     horizon: int = 128
@@ -52,7 +55,7 @@ class PolicyConfig:
             self._check(name, int, 1)
         for name in ("adopted_first", "horizon"):
             self._check(name, int, 0)
-        for name in ("grace_s", "margin", "wide_margin", "ttl_s"):
+        for name in ("grace_s", "hold_s", "margin", "wide_margin", "ttl_s"):
             self._check(name, (int, float), 0)
         if self.prefill_cap is not None:
             self._check("prefill_cap", int, 1)
@@ -138,6 +141,8 @@ class StepView:
     needed_blocks: blocks that real requests are about to need.
     pressed: an open prompt gave up its KV and the pool did not recover since.
     since_feeder: seconds since a call that feeds others ended and its follower did not arrive.
+    follower_s: how long followers take to arrive, on the average (seconds).
+    switched: the step before this one was kept short for a follower.
     """
 
     max_tokens: int
@@ -156,6 +161,8 @@ class StepView:
     needed_blocks: int
     pressed: bool
     since_feeder: float | None
+    follower_s: float
+    switched: bool
     opens: tuple[OpenView, ...]
 
     @property
@@ -170,6 +177,8 @@ class Limit(StrEnum):
     NONE = "none"
     DECODES = "decodes"
     GRACE = "grace"
+    HOLD = "hold"
+    SWITCH = "switch"
 
 
 class Refusal(StrEnum):

@@ -297,7 +297,8 @@ class Simulation:
         n: int = 8,
         **fields: Any,
     ) -> None:
-        self.add(request_id, tokens, {"op": "call", "adopt": adopt, **fields}, n=n)
+        message = {"op": "call", "adopt": adopt, "program": "p", **fields}
+        self.add(request_id, tokens, message, n=n)
 
     def plain(self, request_id: str, tokens: list[int], n: int = 8, **request: Any) -> None:
         self.add(request_id, tokens, None, n=n, **request)

@@ -293,7 +293,7 @@ def test_stats_are_plain_values(simulate):
         (lambda s, o: o._all_token_ids.append(3), "prompt and all tokens differ"),
         (lambda s, o: setattr(o, "num_computed_tokens", MAX_LEN), "tokens computed"),
         (lambda s, o: setattr(o, "spec_token_ids", [3]), "has output or drafts"),
-        (lambda s, o: s._feeders.add("ghost"), "remembered requests that are gone"),
+        (lambda s, o: s._feeders.update(ghost="p"), "remembered requests that are gone"),
         (
             lambda s, o: s._ledger._groups[0].req_to_blocks["ghost"],
             "KV of requests that are gone",

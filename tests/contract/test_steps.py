@@ -83,7 +83,8 @@ def test_short_leftover_of_an_adopted_call_goes_before_a_long_root(simulate):
     s.call("r", PROMPT[:80], adopt="o", n=2)
     steps = steps_of(s, 3)
     assert steps[0]["r"] == 21, "the whole leftover at once"
-    assert steps[0]["root"] == 11, "the root gets the rest"
+    assert "root" not in steps[0], "nothing else in the step of a task switch"
+    assert steps[1]["root"] == 32, "but the root gets on in the next one"
     s.idle()
     assert s.answers["r"] == answer(PROMPT[:80], 2)
 
@@ -168,7 +169,7 @@ def test_no_free_run_slot(simulate):
 
 
 def test_step_is_short_after_a_feeder_ended(simulate):
-    s = simulate(step_tokens=256, settings={"grace_tokens": 8, "grace_s": 0.0025})
+    s = simulate(step_tokens=256, settings={"grace_tokens": 8, "grace_s": 0.0025, "hold_s": 0.0})
     s.open("o", PROMPT[:60])
     s.idle()
     s.plain("busy", [9] * 20, n=200)
@@ -180,6 +181,44 @@ def test_step_is_short_after_a_feeder_ended(simulate):
     steps = steps_of(s, 8)
     assert steps[0]["root"] == 8
     assert max(step.get("root", 0) for step in steps) == 64, "afterwards the usual cap"
+
+
+def test_no_step_is_begun_while_a_follower_is_due_at_once(simulate):
+    """The other call waits a moment; the switch need not sit out a step first."""
+    s = simulate(step_tokens=256, settings={"hold_s": 0.006})
+    if s.kind.asynchronous:
+        return  # steps overlap there, and the hold is off
+    s.open("o", PROMPT[:60])
+    s.idle()
+    s.plain("busy", [9] * 20, n=200)
+    run_until_decoding(s, "busy")
+    s.call("up", [7] * 20, n=2, feeds=True)
+    while "up" not in s.finished:
+        s.step()
+    steps = s.scheduler.grape_counters["steps"]
+    assert steps_of(s, 2) == []
+    assert s.scheduler.grape_counters["held"] >= 2
+    assert s.scheduler.grape_counters["steps"] == steps
+    s.call("r", PROMPT[:70], adopt="o", n=2)
+    assert steps_of(s, 1) == [{"busy": 1, "r": 11}]
+
+
+def test_a_follower_that_stays_away_ends_the_hold_and_later_ones(simulate):
+    s = simulate(step_tokens=256, settings={"hold_s": 0.006})
+    s.plain("busy", [9] * 20, n=400)
+    run_until_decoding(s, "busy")
+    held = []
+    for number in range(12):
+        s.call(f"up{number}", [7 + number] * 20, n=2, feeds=True, program=f"p{number}")
+        while f"up{number}" not in s.finished:
+            s.step()
+        before = s.scheduler.grape_counters["held"]
+        for _ in range(30):
+            s.step()
+        held.append(s.scheduler.grape_counters["held"] - before)
+    assert held[-1] == 0, held
+    s.idle()
+    assert s.answers["busy"] == answer([9] * 20, 400)
 
 
 def test_idle_engine_waits_for_the_follower_of_a_feeder(simulate):

@@ -43,6 +43,8 @@ def step_view(**fields: Any) -> StepView:
         "needed_blocks": 0,
         "pressed": False,
         "since_feeder": None,
+        "follower_s": 0.05,
+        "switched": False,
         "opens": (),
     }
     return StepView(**{**defaults, **fields})
@@ -61,6 +63,7 @@ def configs() -> st.SearchStrategy[PolicyConfig]:
         adopted_first=st.integers(0, 300),
         grace_tokens=st.integers(1, 64),
         grace_s=st.sampled_from([0.0, 0.015, 0.1]),
+        hold_s=st.sampled_from([0.0, 0.006, 0.02]),
     )
 
 
@@ -116,7 +119,9 @@ def step_views(draw: st.DrawFn) -> StepView:
         groups=1,
         needed_blocks=draw(st.integers(0, 500)),
         pressed=draw(st.booleans()),
-        since_feeder=draw(st.sampled_from([None, 0.0, 0.01, 0.05, 1.0])),
+        since_feeder=draw(st.sampled_from([None, 0.0, 0.004, 0.01, 0.05, 1.0])),
+        follower_s=draw(st.sampled_from([0.0, 0.003, 0.01, 1.0])),
+        switched=draw(st.booleans()),
         opens=draw(open_views()),
     )
 

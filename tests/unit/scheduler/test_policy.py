@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from math import ceil
 
 import pytest
@@ -107,7 +108,9 @@ def test_adopted_leftovers_go_before_roots():
         prefills=(PrefillView("root", 500, False), PrefillView("adopted", 20, True)),
         adopted_waiting=(10,),
     )
-    assert plan_step(view, CONFIG).caps == {"adopted": 20, "root": 34}
+    assert plan_step(view, CONFIG).caps == {"adopted": 20, "root": 0}
+    after = dataclasses.replace(view, switched=True)
+    assert plan_step(after, CONFIG).caps == {"adopted": 20, "root": 34}
 
 
 def test_long_leftover_has_no_precedence():
@@ -158,11 +161,57 @@ def test_grace_in_an_idle_engine():
     "fields",
     [
         {"since_feeder": 0.015},
-        {"since_feeder": 0.001, "adopted_waiting": (20,)},
-        {"since_feeder": 0.001, "prefills": (PrefillView("r", 9, True),)},
+        {"since_feeder": 0.001, "adopted_waiting": (20,), "switched": True},
+        {"since_feeder": 0.001, "prefills": (PrefillView("r", 9, True),), "switched": True},
     ],
 )
 def test_no_grace(fields):
+    view = step_view(decodes=1, decode_tokens=1, **fields)
+    assert plan_step(view, CONFIG).limit is Limit.DECODES
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({"since_feeder": 0.001, "follower_s": 0.003}, Limit.HOLD),
+        ({"since_feeder": 0.007, "follower_s": 0.003}, Limit.GRACE),
+        ({"since_feeder": 0.001, "follower_s": 0.007}, Limit.GRACE),
+        ({"since_feeder": None, "follower_s": 0.003}, Limit.DECODES),
+    ],
+)
+def test_the_engine_waits_only_for_a_follower_that_comes_at_once(fields, limit):
+    view = step_view(decodes=2, decode_tokens=2, opens=(open_view(urgent=True),), **fields)
+    plan = plan_step(view, CONFIG)
+    assert plan.limit is limit
+    assert (plan.budget == 0) == (limit is Limit.HOLD)
+    assert bool(plan.grants) == (limit is Limit.DECODES)
+
+
+def test_an_idle_engine_has_nothing_to_hold_back():
+    assert plan_step(step_view(since_feeder=0.001, follower_s=0.0), CONFIG).limit is Limit.NONE
+
+
+def test_a_switch_takes_no_other_prefill_along():
+    root = PrefillView("root", 500, False)
+    view = step_view(decodes=3, decode_tokens=3, prefills=(root,), adopted_waiting=(20,))
+    plan = plan_step(view, CONFIG)
+    assert plan.limit is Limit.SWITCH
+    assert plan.budget == 3 + 20
+    assert plan.caps["root"] == 0
+    again = plan_step(dataclasses.replace(view, switched=True), CONFIG)
+    assert again.limit is Limit.DECODES, "a new program must not starve among many switches"
+    assert again.budget == 3 + 64
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"adopted_waiting": (20,), "free_rows": 0},
+        {"adopted_waiting": (CONFIG.adopted_first + 1,)},
+        {"adopted_waiting": (64,)},
+    ],
+)
+def test_a_switch_that_cannot_run_or_is_long_keeps_the_usual_cap(fields):
     view = step_view(decodes=1, decode_tokens=1, **fields)
     assert plan_step(view, CONFIG).limit is Limit.DECODES
 
