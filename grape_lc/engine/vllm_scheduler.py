@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from vllm.sampling_params import SamplingType
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -100,8 +101,8 @@ class OpenPromptMixin(_Base):
         self.prefill_capacity_bound: bool
         extra = self.vllm_config.additional_config
         settings = extra.get("grape", {}) if isinstance(extra, dict) else {}
-        on_cpu = self.vllm_config.device_config.device_type == "cpu"
-        defaults = {} if on_cpu else _ACCELERATOR_SETTINGS
+        self._on_cpu = self.vllm_config.device_config.device_type == "cpu"
+        defaults = {} if self._on_cpu else _ACCELERATOR_SETTINGS
         self._config = PolicyConfig.from_mapping({**defaults, **settings})
         self.grape_counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self._off: str | None = None
@@ -125,6 +126,9 @@ class OpenPromptMixin(_Base):
         self._ledger = KVLedger(self.kv_cache_manager)
         self._opens = OpenTable(self._ledger, self.max_model_len - 1, self.num_prefill_lookahead)
         self._max_tokens: int = self.max_num_scheduled_tokens
+        # Longer prompts than this vLLM cuts by itself.
+        threshold = self.scheduler_config.long_prefill_token_threshold
+        self._whole_limit = min(self._max_tokens, threshold or self._max_tokens)
         self._plan: StepPlan | None = None
         self._caps: dict[str, int] = {}
         self._pressed = False
@@ -441,6 +445,7 @@ class OpenPromptMixin(_Base):
             waiting=waiting,
             waiting_tokens=waiting_tokens,
             least_call_tokens=1 + self.num_spec_tokens,
+            whole_tokens=self._whole_tokens(),
             free_rows=max(0, rows),
             free_blocks=self._ledger.free_blocks,
             total_blocks=self._ledger.total_blocks,
@@ -453,6 +458,25 @@ class OpenPromptMixin(_Base):
             switched=self._switched,
             opens=opens,
         )
+
+    def _must_be_whole(self, request: Any, tokens: int) -> bool:
+        """Whether the ``tokens`` left of a request must be computed in one step.
+
+        vLLM's CPU worker draws a token in every chunk of a prompt and turns a seeded generator
+        back afterwards, which torch cannot do on a CPU: the engine ends, for everybody.
+        """
+        sampling = request.sampling_params
+        seeded = sampling is not None and sampling.sampling_type == SamplingType.RANDOM_SEED
+        return self._on_cpu and seeded and tokens <= self._whole_limit
+
+    def _whole_tokens(self) -> int:
+        """Tokens of the call whose turn it is to start, if it must be computed in one step."""
+        queue = _members(self.kv_holding_waiting or self.waiting)
+        request = next(iter(queue), None)
+        if request is None:
+            return 0
+        tokens = request.num_tokens - request.num_computed_tokens
+        return tokens if self._must_be_whole(request, tokens) else 0
 
     def _needed_blocks(self) -> int:
         """Blocks that real requests are about to need."""
@@ -526,6 +550,9 @@ class OpenPromptMixin(_Base):
         )
         if self._off is not None:
             return tokens
+        left = request.num_tokens - num_computed_tokens
+        if tokens < left and self._must_be_whole(request, left):
+            return 0
         cap = self._caps.get(request.request_id)
         if cap is not None:
             tokens = min(tokens, cap)
@@ -685,6 +712,7 @@ class OpenPromptMixin(_Base):
             "waiting": len(self.waiting) + len(self.kv_holding_waiting),
             "tracked": len(self._ledger.tracked),
             "pressed": self._pressed,
+            "follower_ms": 1e3 * self._followers.expected,
             **self.grape_counters,
         }
         if self._unmovable is not None:

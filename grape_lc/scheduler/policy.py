@@ -43,7 +43,8 @@ def plan_step(view: StepView, config: PolicyConfig) -> StepPlan:
     if limit is Limit.HOLD:
         budget = 0
     elif limit is not Limit.NONE:
-        budget = max(1, min(budget, view.decode_tokens + room))
+        # A call that must not be cut is not part of any cap: it would never start under one.
+        budget = max(1, min(budget, view.decode_tokens + room + view.whole_tokens))
     return StepPlan(budget, limit, caps, grants, refusals, reserve, pressed)
 
 

@@ -135,6 +135,7 @@ class StepView:
     adopted_waiting: tokens left of each adopted call that waits and could run now.
     waiting, waiting_tokens: other requests that wait, and their tokens not yet computed.
     least_call_tokens: tokens that vLLM schedules at least when it starts a call (1 + drafts).
+    whole_tokens: tokens of the call whose turn it is to start, if it must not be cut; else 0.
     free_rows: run slots that no request has.
     free_blocks, total_blocks, block_size (tokens), groups: the KV pool. ``groups`` is the number
         of KV groups, each of which needs its own block for the same tokens.
@@ -153,6 +154,7 @@ class StepView:
     waiting: int
     waiting_tokens: int
     least_call_tokens: int
+    whole_tokens: int
     free_rows: int
     free_blocks: int
     total_blocks: int

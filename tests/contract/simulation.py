@@ -186,6 +186,8 @@ class Worker:
         self._asynchronous = kind.asynchronous
         # Requests that decode: their last token is sampled, not computed.
         self._sampled: set[str] = set()
+        # Requests with a seed: on a CPU a chunk of their prompt ends the engine.
+        self._seeded: set[str] = set()
         self._slots: dict[tuple[int, int], int] = {}
         self._requests: dict[str, tuple[list[int], list[int], list[int]]] = {}
 
@@ -224,6 +226,9 @@ class Worker:
                 self._sampled.add(request_id)
             else:
                 assert not drafts, f"{request_id}: drafts in a prompt chunk"
+                fits = len(tokens) - start <= self._scheduler.max_num_scheduled_tokens
+                cut = fits and request_id in self._seeded
+                assert not cut, f"{request_id}: a chunk of a prompt with a seed, on a CPU"
                 sampled.append([])
         return ModelRunnerOutput(
             req_ids=ids,
@@ -241,6 +246,9 @@ class Worker:
                 self._requests.pop(request_id, None)
         for new in step.scheduled_new_reqs:
             self._sampled.discard(new.req_id)
+            self._seeded.discard(new.req_id)
+            if new.sampling_params.seed is not None and new.sampling_params.temperature > 0:
+                self._seeded.add(new.req_id)
             tokens = new.prefill_token_ids if self._v2 else new.prompt_token_ids
             self._requests[new.req_id] = (
                 list(tokens),

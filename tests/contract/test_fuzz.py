@@ -69,10 +69,10 @@ class Fuzz:
     def start(self, prompt: list[int], call: dict[str, Any] | None) -> None:
         request_id, n = self.name("r"), self.random.randint(1, 25)
         self.expected[request_id] = (prompt, n)
-        if call is None:
-            self.s.plain(request_id, prompt, n=n)
-        else:
-            self.s.call(request_id, prompt, n=n, **call)
+        message = None if call is None else {"op": "call", "program": "p", **call}
+        # The simulated model is greedy; the sampling decides how prompts may be cut.
+        sampling = {"seed": 1, "temperature": 1.0} if self.random.random() < 0.2 else None
+        self.s.add(request_id, prompt, message, n=n, sampling=sampling)
 
     def release(self) -> None:
         if self.opens:

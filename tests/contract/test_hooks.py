@@ -9,6 +9,7 @@ import inspect
 import logging
 
 import pytest
+import torch
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
@@ -141,6 +142,12 @@ def test_defaults_fit_the_device(model_config_dir):
         model_config_dir, KINDS[0], device="cuda", settings={"prefill_cap": 512}
     )
     assert chosen._config.prefill_cap == 512
+
+
+def test_torch_cannot_turn_back_a_generator_on_a_cpu():
+    """If this ever works, prompts with a seed need not be computed in one step any more."""
+    with pytest.raises(RuntimeError, match="does not use offset"):
+        torch.Generator(device="cpu").get_offset()
 
 
 # What each hook must do, beyond being there.

@@ -226,6 +226,29 @@ def test_sampling_with_a_seed_is_the_same(engine):
     assert len(adopted.outputs[0].logprobs) == len(plain.outputs[0].logprobs)
 
 
+def test_long_prompt_with_a_seed_beside_a_decoding_call(engine):
+    """The step cap must not cut it: a chunk would end vLLM's CPU engine."""
+    prompt = engine.tokens(TEXTS[0] * 2)
+    fields = {"temperature": 0.8, "seed": 11, "max_tokens": 12, "ignore_eos": True}
+    engine.llm.reset_prefix_cache()
+    inputs = [{"prompt_token_ids": prompt}]
+    (plain,) = engine.llm.generate(inputs, SamplingParams(**fields), use_tqdm=False)
+    engine.llm.reset_prefix_cache()
+    core = engine.llm.llm_engine
+    busy = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
+    core.add_request("busy", {"prompt_token_ids": engine.tokens(TEXTS[2])}, busy)
+    for _ in range(4):
+        core.step()
+    core.add_request("seeded", {"prompt_token_ids": prompt}, SamplingParams(**fields))
+    answers = {}
+    while core.has_unfinished_requests():
+        for output in core.step():
+            if output.finished:
+                answers[output.request_id] = list(output.outputs[0].token_ids)
+    assert answers["seeded"] == list(plain.outputs[0].token_ids)
+    assert len(answers["busy"]) == 60
+
+
 def test_several_answers(engine):
     """vLLM makes one request per answer; the first adopts, none is lost."""
     prompt = engine.tokens(TEXTS[2])

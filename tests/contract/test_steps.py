@@ -51,6 +51,34 @@ def test_long_prefill_alone_is_not_cut(simulate):
     assert steps_of(s, 1)[0] == {"long": 200}
 
 
+def test_prompt_with_a_seed_is_computed_in_one_step(simulate):
+    """A chunk of it would end vLLM's CPU engine."""
+    s = simulate(step_tokens=256, settings={"prefill_cap": 32})
+    s.plain("busy", [7] * 20, n=60)
+    run_until_decoding(s, "busy")
+    s.plain("root", PROMPT[:250], n=2)
+    s.add("seeded", OTHER[:200], None, n=2, sampling={"seed": 5, "temperature": 0.8})
+    steps = steps_of(s, 10)
+    assert [step["seeded"] for step in steps if step.get("seeded", 0) > 1] == [200]
+    assert max(step.get("root", 0) for step in steps) == 32
+    s.idle()
+    assert s.answers["seeded"] == answer(OTHER[:200], 2)
+
+
+def test_adopted_call_with_a_seed(simulate):
+    s = simulate(step_tokens=256, settings={"prefill_cap": 16})
+    s.open("o", PROMPT[:60])
+    s.idle()
+    s.plain("busy", [7] * 20, n=60)
+    run_until_decoding(s, "busy")
+    sampling = {"seed": 5, "temperature": 0.8}
+    s.add("r", PROMPT[:160], {"op": "call", "adopt": "o"}, n=2, sampling=sampling)
+    steps = steps_of(s, 4)
+    assert [step["r"] for step in steps if step.get("r", 0) > 1] == [101]
+    s.idle()
+    assert s.answers["r"] == answer(PROMPT[:160], 2)
+
+
 def test_no_cap(simulate):
     s = simulate(step_tokens=256, settings={"prefill_cap": None})
     s.plain("busy", [7] * 20, n=60)

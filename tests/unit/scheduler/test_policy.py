@@ -216,6 +216,21 @@ def test_a_switch_that_cannot_run_or_is_long_keeps_the_usual_cap(fields):
     assert plan_step(view, CONFIG).limit is Limit.DECODES
 
 
+def test_a_call_that_must_not_be_cut_comes_on_top_of_the_cap():
+    root = PrefillView("root", 500, False)
+    view = step_view(
+        decodes=1,
+        decode_tokens=1,
+        prefills=(root,),
+        waiting=1,
+        waiting_tokens=300,
+        whole_tokens=300,
+    )
+    plan = plan_step(view, CONFIG)
+    assert plan.budget == 1 + 64 + 300
+    assert plan.caps == {"root": 64}, "the running one does not take its share"
+
+
 def test_rows():
     opens = (open_view("o1", pending=20), open_view("o2", pending=20))
     plan = plan_step(step_view(opens=opens, free_rows=1), CONFIG)
@@ -286,6 +301,10 @@ def test_every_plan_keeps_its_promises(view: StepView, config: PolicyConfig):
     plan = plan_step(view, config)
     assert plan == plan_step(view, config), "same view, same plan"
     assert plan == plan_step(replace(view, opens=tuple(reversed(view.opens))), config)
+    if plan.limit is Limit.HOLD:
+        assert plan.budget == 0
+        assert not plan.grants
+        return
     assert 1 <= plan.budget <= max(view.max_tokens, 1)
 
     # Everybody gets an answer.
@@ -308,7 +327,7 @@ def test_every_plan_keeps_its_promises(view: StepView, config: PolicyConfig):
     early = sum(granted.values())
     if plan.limit is Limit.DECODES:
         assert config.prefill_cap is not None
-        assert left <= max(config.prefill_cap, view.least_call_tokens)
+        assert left <= max(config.prefill_cap, view.least_call_tokens) + view.whole_tokens
     assert early <= config.open_cap
     demand = sum(prefill.tokens for prefill in view.prefills)
     demand += sum(view.adopted_waiting) + view.waiting_tokens
