@@ -42,6 +42,7 @@ from grape_lc.flow.sampling import Sampling
 logger = logging.getLogger(__name__)
 
 _OP_VERSION = 1
+_LONG_CHAT_CHARS = 50_000
 _RELEASE_LIMIT_S = 5.0
 # Compiling costs more than it gains here; small blocks make more prefixes shareable.
 _CPU_DEFAULTS: dict[str, Any] = {"enforce_eager": True, "block_size": 32}
@@ -64,6 +65,10 @@ class PreparedCall:
     params: SamplingParams
     program: str | None
     task: str | None
+
+
+def _size(messages: list[dict[str, Any]]) -> int:
+    return sum(len(str(message.get("content"))) for message in messages)
 
 
 def _world_size(args: dict[str, Any]) -> int:
@@ -220,7 +225,11 @@ class VLLMEngine:
         if not messages:
             raise EmptyPromptError("the call has no messages; give it at least one")
         try:
-            _, rendered = await self._renderer.render_messages_async(messages, self._chat)
+            if _size(messages) < _LONG_CHAT_CHARS:
+                # Quicker than the way into vLLM's thread pool, and a task switch waits for it.
+                _, rendered = self._renderer.render_messages(messages, self._chat)
+            else:
+                _, rendered = await self._renderer.render_messages_async(messages, self._chat)
         except Exception as error:
             # Templates raise whatever they like about messages that do not suit them.
             raise RequestError(f"the messages do not fit the chat template: {error!r}") from error
