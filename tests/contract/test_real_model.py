@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 from vllm import LLM, SamplingParams
+from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 
 pytestmark = [
     pytest.mark.engine,
     # vLLM looks at every attribute of every torch module when it starts on a CPU.
     pytest.mark.filterwarnings("ignore:.torch.distributed.reduce_op. is deprecated:FutureWarning"),
+    # vLLM still passes it to xgrammar.
+    pytest.mark.filterwarnings("ignore:max_rollback_tokens is deprecated:DeprecationWarning"),
 ]
 
 TEXTS = (
@@ -224,6 +227,60 @@ def test_sampling_with_a_seed_is_the_same(engine):
     assert outcome(adopted)[0] == "adopted"
     assert adopted.outputs[0].token_ids == plain.outputs[0].token_ids
     assert len(adopted.outputs[0].logprobs) == len(plain.outputs[0].logprobs)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logprobs": 3},
+        {"prompt_logprobs": 1},
+        {"repetition_penalty": 1.3},
+        {"presence_penalty": 0.5, "frequency_penalty": 0.4},
+        {"logit_bias": {30: 2.0}, "min_tokens": 4},
+        {"bad_words": ["grape", "the"]},
+        {"stop": ["the", "."]},
+        {"structured_outputs": StructuredOutputsParams(regex="[a-f]{12}")},
+        {"structured_outputs": StructuredOutputsParams(choice=["wine", "vinegar"])},
+        {"temperature": 0.9, "seed": 4, "top_p": 0.9, "top_k": 40, "min_p": 0.02},
+    ],
+    ids="-".join,
+)
+def test_any_sampling_cut_or_adopted(engine, fields):
+    """Cut by the step cap beside a decoding call, and adopted: both equal vLLM alone."""
+    prompt = engine.tokens(TEXTS[0])
+    fields = {"temperature": 0.0, "max_tokens": 16, **fields}
+
+    def run(busy: bool, key: str | None) -> Any:
+        core = engine.llm.llm_engine
+        if busy:
+            params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+            core.add_request("busy", {"prompt_token_ids": engine.tokens(TEXTS[2])}, params)
+            for _ in range(3):
+                core.step()
+        call = {"grape": {"v": 1, "op": "call", "adopt": key}}
+        core.add_request(
+            "call", {"prompt_token_ids": prompt}, SamplingParams(**fields, extra_args=call)
+        )
+        last = None
+        while core.has_unfinished_requests():
+            for output in core.step():
+                last = output if output.request_id == "call" and output.finished else last
+        engine.llm.reset_prefix_cache()
+        return last
+
+    plain = run(busy=False, key=None)
+    cut = run(busy=True, key=None)
+    key = engine.open(prompt[:-2])
+    engine.work()
+    adopted = run(busy=True, key=key)
+    for output in (cut, adopted):
+        (mine,), (other,) = output.outputs, plain.outputs
+        assert list(mine.token_ids) == list(other.token_ids)
+        assert mine.text == other.text
+        assert mine.finish_reason == other.finish_reason
+        assert (output.prompt_logprobs is None) == ("prompt_logprobs" not in fields)
+    refused = "prompt_logprobs" in fields
+    assert (outcome(adopted)[0] == "adopted") != refused
 
 
 def test_long_prompt_with_a_seed_beside_a_decoding_call(engine):
