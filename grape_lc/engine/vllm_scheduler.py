@@ -30,6 +30,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
 from grape_lc.engine import vllm_messages as messages
+from grape_lc.engine.vllm_adoption import fit, why_not_adopt, why_not_open
 from grape_lc.engine.vllm_hooks import check_hooks
 from grape_lc.engine.vllm_kv import KVLedger, why_not_capped, why_not_movable
 from grape_lc.engine.vllm_open_prompts import OpenPrompt, OpenTable
@@ -47,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 # How long an empty step of a hold takes.
 _HOLD_SLICE_S = 0.0003
+_STEP_WEIGHT = 0.1  # of the newest step in the running mean of their duration
 
 # Above any priority that a client sets: with vLLM's priority policy, open prompts come last.
 _LAST_PRIORITY = 1 << 62
@@ -139,6 +141,8 @@ class OpenPromptMixin(_Base):
         late = 4 * self._config.hold_s
         self._followers = Followers(max(self._config.grace_s, self._config.hold_s), late)
         self._switched = False
+        self._step_s = 0.0
+        self._step_began: float | None = None
         self._stock_allocate = self.kv_cache_manager.allocate_slots
         self.kv_cache_manager.allocate_slots = self._allocate
 
@@ -189,7 +193,7 @@ class OpenPromptMixin(_Base):
             logger.warning("open prompt %s: the id is in use", key)
             self.grape_counters["refused"] += 1
             return
-        refusal = self._unmovable or _why_not_open(request)
+        refusal = self._unmovable or why_not_open(request)
         if refusal is None and self._opens.how_ended(key) is not None:
             refusal = "the id was used before"
         if refusal is not None:
@@ -217,7 +221,9 @@ class OpenPromptMixin(_Base):
         request_id = request.request_id
         if request_id not in self.requests:
             if message.program is not None:
-                self._followers.arrived(message.program, self.grape_clock())
+                # It may have waited for the end of a step to be read.
+                waited = max(time.time() - request.arrival_time, 0.0)
+                self._followers.arrived(message.program, self.grape_clock() - waited)
                 if message.feeds:
                     self._feeders[request_id] = message.program
             if message.adopt is not None:
@@ -237,8 +243,18 @@ class OpenPromptMixin(_Base):
         if prompt is None:
             how = self._opens.how_ended(key)
             return (how if how and how.startswith("refused") else "unknown"), 0
-        refusal = self._why_not_adopt(request, prompt)
-        outcome, tokens = (f"refused:{refusal}", 0) if refusal else self._fit(request, prompt)
+        opened = prompt.request
+        refusal = why_not_adopt(request, opened) if self._unpaused else "the engine is paused"
+        if refusal is not None:
+            outcome, tokens = f"refused:{refusal}", 0
+        else:
+            outcome, tokens = fit(
+                request.prompt_token_ids,
+                opened.prompt_token_ids,
+                opened.num_computed_tokens,
+                self._ledger.hashed_tokens(key),
+                self._ledger.block_size,
+            )
         if tokens > 0:
             request.num_computed_tokens = tokens
             if request.prefill_stats is not None:
@@ -248,44 +264,6 @@ class OpenPromptMixin(_Base):
             self.grape_counters["adopted_tokens"] += tokens
         self._end([key], "refused:taken by another call")
         return outcome, tokens
-
-    def _fit(self, request: Any, prompt: OpenPrompt) -> tuple[str, int]:
-        """How many of the open prompt's computed tokens the request can go on from."""
-        computed = prompt.request.num_computed_tokens
-        mine, theirs = request.prompt_token_ids, prompt.request.prompt_token_ids
-        # The last token is computed again: its logits are the first answer token.
-        most = min(computed, len(mine) - 1)
-        if most <= 0:
-            return "cold", 0
-        common = most
-        if mine[:most] != theirs[:most]:
-            common = next(i for i in range(most) if mine[i] != theirs[i])
-        hashed = self._ledger.hashed_tokens(prompt.request.request_id)
-        if common == most:
-            if common < hashed:
-                # The prompt is shorter than what is hashed: go on from a block boundary.
-                common -= common % self._ledger.block_size
-            return ("adopted" if common else "mismatch"), common
-        if common < hashed or common == 0:
-            return "mismatch", 0
-        return "truncated", common
-
-    def _why_not_adopt(self, request: Any, prompt: OpenPrompt) -> str | None:
-        """Why this request may not take over this open prompt; ``None`` if it may."""
-        other = prompt.request
-        reasons = (
-            (not self._unpaused, "the engine is paused"),
-            (request.prompt_token_ids is None, "the prompt is given as embeddings"),
-            (request.prompt_embeds is not None, "the prompt is given as embeddings"),
-            (request.has_encoder_inputs, "multimodal"),
-            (request.pooling_params is not None, "pooling"),
-            (request.resumable, "streaming input"),
-            (request.sampling_params.prompt_logprobs is not None, "prompt logprobs"),
-            (request.skip_reading_prefix_cache, "the call reads no cached prefix"),
-            (request.cache_salt != other.cache_salt, "cache_salt differs"),
-            (request.lora_request != other.lora_request, "LoRA differs"),
-        )
-        return next((why for applies, why in reasons if applies), None)
 
     # ------------------------------------------------------------------ end of requests
 
@@ -357,6 +335,8 @@ class OpenPromptMixin(_Base):
             return super().schedule(*args, **kwargs)
         throttled = args[0] if args else kwargs.get("throttle_prefills", False)
         now = self.grape_clock()
+        if self._step_began is not None:
+            self._step_s += _STEP_WEIGHT * (now - self._step_began - self._step_s)
         self._expire(now)
         view = self._view(now)
         plan = plan_step(view, self._config)
@@ -375,6 +355,7 @@ class OpenPromptMixin(_Base):
         finally:
             self.max_num_scheduled_tokens = self._max_tokens
             self._caps = {}
+        self._step_began = now if output.num_scheduled_tokens else None
         ran = self._park(queued, output)
         if len(ran) == len(output.num_scheduled_tokens):
             # vLLM refused them though nothing real ran: not again until the pool changes.
@@ -455,6 +436,7 @@ class OpenPromptMixin(_Base):
             pressed=self._pressed,
             since_feeder=self._followers.waiting_since(now),
             follower_s=self._followers.expected,
+            step_s=self._step_s,
             switched=self._switched,
             opens=opens,
         )
@@ -756,18 +738,6 @@ class OpenPromptMixin(_Base):
 def _members(queue: Any) -> Iterable[Any]:
     # vLLM's priority queue sorts a copy of itself to be read in order, which is not needed here.
     return getattr(queue, "_heap", queue)  # type: ignore[no-any-return]
-
-
-def _why_not_open(request: Any) -> str | None:
-    """Why a request cannot become an open prompt; ``None`` if it can."""
-    reasons = (
-        (not request.prompt_token_ids, "no prompt tokens"),
-        (request.prompt_embeds is not None, "embeddings"),
-        (request.has_encoder_inputs, "multimodal"),
-        (request.pooling_params is not None, "pooling"),
-        (request.resumable, "streaming input"),
-    )
-    return next((why for applies, why in reasons if applies), None)
 
 
 class GrapeScheduler(OpenPromptMixin, Scheduler):

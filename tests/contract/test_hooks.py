@@ -283,7 +283,7 @@ def test_stats_are_plain_values(simulate):
     s.open("o", PROMPT[:60])
     s.idle()
     stats = s.scheduler.grape_stats()
-    assert {type(value) for value in stats.values()} <= {int, bool, str}
+    assert {type(value) for value in stats.values()} <= {int, bool, str, float}
     assert stats["open_prompts"] == 1
     assert stats["requests"] == 1
     assert stats["tracked"] == 1
