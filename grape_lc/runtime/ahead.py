@@ -6,6 +6,7 @@ counted, the program concerned goes on without open prompts, and the call never 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -21,6 +22,8 @@ from grape_lc.runtime.programs import (
 )
 
 logger = logging.getLogger(__name__)
+
+_CATCH_UP_S = 0.02
 
 
 class OpenPromptEngine(PromptText, Protocol):
@@ -45,6 +48,7 @@ class Ahead:
     def __init__(self, engine: OpenPromptEngine, *, enabled: bool) -> None:
         self._engine = engine
         self.table = PromptTable(engine, enabled=enabled)
+        self._later: set[asyncio.Task[None]] = set()
 
     async def open_program(self, program: str, flow: object, inputs: Mapping[str, str]) -> None:
         """A run of ``flow`` (as data) begins."""
@@ -76,6 +80,15 @@ class Ahead:
         if key is not None and not complete:
             await self._engine.release([key])
         await self._do(program, lambda: self.table.call_finished(program, task, complete=complete))
+        if complete and program is not None and program in self.table:
+            later = asyncio.create_task(self._catch_up(program))
+            self._later.add(later)
+            later.add_done_callback(self._later.discard)
+
+    async def _catch_up(self, program: str) -> None:
+        """Once the next call had its turn, the prompts behind it get theirs."""
+        await asyncio.sleep(_CATCH_UP_S)
+        await self._do(program, lambda: self.table.catch_up(program))
 
     async def _do(self, program: str | None, event: Callable[[], list[Command]]) -> None:
         if program is None:

@@ -174,9 +174,11 @@ class Host:
             async with contextlib.aclosing(deltas):  # type: ignore[type-var]
                 async for delta in deltas:
                     self._send(wire.delta_message(call_id, delta))
-                    await self._ahead.call_text(program, task, delta.text, len(delta.token_ids))
-                    if delta.finish_reason is not None:
-                        complete = True
+                    complete = delta.finish_reason is not None
+                    # The end takes in all text at once, so the last piece need not.
+                    tokens = 0 if complete else len(delta.token_ids)
+                    await self._ahead.call_text(program, task, delta.text, tokens)
+                    if complete:
                         await self._ahead.end_call(program, task, key, complete=True)
         except Exception as error:  # noqa: BLE001 - this call's error; the others go on
             self._send({"t": "error", "id": call_id, **wire.error_message(error)})

@@ -170,6 +170,9 @@ class PromptTable:
     def __len__(self) -> int:
         return len(self._programs)
 
+    def __contains__(self, program_id: object) -> bool:
+        return program_id in self._programs
+
     # ------------------------------------------------------------------ programs
 
     def open_program(
@@ -242,7 +245,10 @@ class PromptTable:
     def call_finished(
         self, program_id: str | None, task_name: str | None, *, complete: bool
     ) -> list[Command]:
-        """An upstream call ended; ``complete`` says that its text stands as the task's output."""
+        """An upstream call ended; ``complete`` says that its text stands as the task's output.
+
+        Prompts that are more than one call away are left to ``catch_up``.
+        """
         program, task = self._find(program_id, task_name)
         if program is None or task is None:
             return []
@@ -251,7 +257,16 @@ class PromptTable:
         if not complete:
             return []
         value.done = True
-        return [c for p in self._fed_by(program, task) for c in self._grow(program, p)]
+        # The next call is on its way: only its prompt is worth the time now.
+        near = [p for p in self._fed_by(program, task) if self._hops(program, p.task.name) == 1]
+        return [c for p in near for c in self._grow(program, p)]
+
+    def catch_up(self, program_id: str) -> list[Command]:
+        """Take in what became known for prompts that were put off."""
+        program = self._programs.get(program_id)
+        if program is None:
+            return []
+        return [c for p in program.prompts.values() for c in self._grow(program, p)]
 
     def feeds(self, program_id: str | None, task_name: str | None) -> bool:
         """Whether open prompts wait for this task's answer."""

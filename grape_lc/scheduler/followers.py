@@ -25,14 +25,14 @@ class Followers:
         """Running mean of the time from a feeding call's end to the next call's arrival."""
 
     def ended(self, program: str, now: float) -> None:
-        """A call of ``program`` that feeds another one ended by itself."""
+        """A call of ``program`` that feeds another one ended."""
         self._due[program] = now
 
     def arrived(self, program: str, now: float) -> None:
-        """A call of ``program`` is here."""
+        """A call of ``program`` came in at ``now``, even if it was noticed only later."""
         since = self._due.pop(program, None)
         if since is not None:
-            self._learn(now - since)
+            self._learn(max(now - since, 0.0))
 
     def waiting_since(self, now: float) -> float | None:
         """Seconds for which the oldest due follower has been awaited; None if none is due."""

@@ -91,7 +91,8 @@ def _prefill_room(view: StepView, config: PolicyConfig) -> tuple[Limit, int]:
 def _holds(view: StepView, config: PolicyConfig) -> bool:
     """Whether waiting for a due follower is expected to cost little."""
     since = view.since_feeder
-    return since is not None and max(since, view.follower_s) < config.hold_s
+    limit = min(config.hold_s, view.step_s / 2)
+    return since is not None and max(since, view.follower_s) < limit
 
 
 def _leftovers(view: StepView, config: PolicyConfig) -> int:

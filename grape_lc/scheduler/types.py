@@ -24,8 +24,9 @@ class PolicyConfig:
         waits for that step.
     adopted_first: an adopted call with at most this many tokens left goes before the prefill of
         calls that adopted nothing.
-    hold_s: while a follower is due and comes within this time on the average, the engine waits
-        for it rather than begin a step that it would have to sit out. 0 turns it off.
+    hold_s: while a follower is due and comes within this time on the average, and within half a
+        step, the engine waits for it rather than begin a step that it would have to sit out. 0
+        turns it off.
     grace_s, grace_tokens: for ``grace_s`` after a call that feeds others ended, the next call is
         on its way: a step then takes at most ``grace_tokens`` of prefill.
     horizon: how many more tokens a decoding request is expected to need KV for, if its limit
@@ -41,8 +42,8 @@ class PolicyConfig:
     prefill_cap: int | None = 64
     open_cap: int = 128
     adopted_first: int = 256
-    hold_s: float = 0.006
-    grace_s: float = 0.015
+    hold_s: float = 0.012
+    grace_s: float = 0.02
     grace_tokens: int = 8
     horizon: int = 128
     margin: float = 0.02
@@ -143,6 +144,7 @@ class StepView:
     pressed: an open prompt gave up its KV and the pool did not recover since.
     since_feeder: seconds since a call that feeds others ended and its follower did not arrive.
     follower_s: how long followers take to arrive, on the average (seconds).
+    step_s: how long a step takes, on the average (seconds).
     switched: the step before this one was kept short for a follower.
     """
 
@@ -164,6 +166,7 @@ class StepView:
     pressed: bool
     since_feeder: float | None
     follower_s: float
+    step_s: float
     switched: bool
     opens: tuple[OpenView, ...]
 

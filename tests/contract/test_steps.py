@@ -223,6 +223,7 @@ def test_no_step_is_begun_while_a_follower_is_due_at_once(simulate):
     s.call("up", [7] * 20, n=2, feeds=True)
     while "up" not in s.finished:
         s.step()
+    s.scheduler._step_s = 0.05  # as on a CPU; the simulated clock ticks a millisecond a step
     steps = s.scheduler.grape_counters["steps"]
     assert steps_of(s, 2) == []
     assert s.scheduler.grape_counters["held"] >= 2
@@ -240,6 +241,7 @@ def test_a_follower_that_stays_away_ends_the_hold_and_later_ones(simulate):
         s.call(f"up{number}", [7 + number] * 20, n=2, feeds=True, program=f"p{number}")
         while f"up{number}" not in s.finished:
             s.step()
+        s.scheduler._step_s = 0.05
         before = s.scheduler.grape_counters["held"]
         for _ in range(30):
             s.step()

@@ -45,6 +45,7 @@ def step_view(**fields: Any) -> StepView:
         "pressed": False,
         "since_feeder": None,
         "follower_s": 0.05,
+        "step_s": 0.04,
         "switched": False,
         "opens": (),
     }
@@ -123,6 +124,7 @@ def step_views(draw: st.DrawFn) -> StepView:
         pressed=draw(st.booleans()),
         since_feeder=draw(st.sampled_from([None, 0.0, 0.004, 0.01, 0.05, 1.0])),
         follower_s=draw(st.sampled_from([0.0, 0.003, 0.01, 1.0])),
+        step_s=draw(st.sampled_from([0.0, 0.005, 0.05])),
         switched=draw(st.booleans()),
         opens=draw(open_views()),
     )

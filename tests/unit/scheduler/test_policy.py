@@ -160,7 +160,7 @@ def test_grace_in_an_idle_engine():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"since_feeder": 0.015},
+        {"since_feeder": 0.02},
         {"since_feeder": 0.001, "adopted_waiting": (20,), "switched": True},
         {"since_feeder": 0.001, "prefills": (PrefillView("r", 9, True),), "switched": True},
     ],
@@ -174,8 +174,9 @@ def test_no_grace(fields):
     ("fields", "limit"),
     [
         ({"since_feeder": 0.001, "follower_s": 0.003}, Limit.HOLD),
-        ({"since_feeder": 0.007, "follower_s": 0.003}, Limit.GRACE),
-        ({"since_feeder": 0.001, "follower_s": 0.007}, Limit.GRACE),
+        ({"since_feeder": 0.013, "follower_s": 0.003}, Limit.GRACE),
+        ({"since_feeder": 0.001, "follower_s": 0.013}, Limit.GRACE),
+        ({"since_feeder": 0.001, "follower_s": 0.003, "step_s": 0.005}, Limit.GRACE),
         ({"since_feeder": None, "follower_s": 0.003}, Limit.DECODES),
     ],
 )
@@ -304,6 +305,8 @@ def test_every_plan_keeps_its_promises(view: StepView, config: PolicyConfig):
     if plan.limit is Limit.HOLD:
         assert plan.budget == 0
         assert not plan.grants
+        assert view.since_feeder is not None
+        assert view.since_feeder < config.hold_s, "a hold ends by itself"
         return
     assert 1 <= plan.budget <= max(view.max_tokens, 1)
 
@@ -334,8 +337,10 @@ def test_every_plan_keeps_its_promises(view: StepView, config: PolicyConfig):
     if early:
         assert early + demand <= max(left, 0)
 
-    # Running prefill always gets on.
-    if left > 0 and plan.caps:
+    # Running prefill always gets on, in this step or in the next one.
+    if plan.limit is Limit.SWITCH:
+        assert not view.switched
+    elif left > 0 and plan.caps:
         assert sum(plan.caps.values()) > 0
 
     # KV and rows.
