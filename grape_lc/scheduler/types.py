@@ -38,12 +38,12 @@ class PolicyConfig:
     validate: check the whole table after every step (for tests).
     """
 
-    chunk: int = 16
-    prefill_cap: int | None = 64
+    chunk: int = 8
+    prefill_cap: int | None = 96
     open_cap: int = 128
     adopted_first: int = 256
-    hold_s: float = 0.012
-    grace_s: float = 0.02
+    hold_s: float = 0.016
+    grace_s: float = 0.025
     grace_tokens: int = 8
     horizon: int = 128
     margin: float = 0.02

@@ -197,7 +197,8 @@ def test_no_free_run_slot(simulate):
 
 
 def test_step_is_short_after_a_feeder_ended(simulate):
-    s = simulate(step_tokens=256, settings={"grace_tokens": 8, "grace_s": 0.0025, "hold_s": 0.0})
+    settings = {"prefill_cap": 64, "grace_tokens": 8, "grace_s": 0.0025, "hold_s": 0.0}
+    s = simulate(step_tokens=256, settings=settings)
     s.open("o", PROMPT[:60])
     s.idle()
     s.plain("busy", [9] * 20, n=200)

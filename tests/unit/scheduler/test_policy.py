@@ -10,7 +10,15 @@ from grape_lc.scheduler.policy import choose_drop, plan_step
 from grape_lc.scheduler.types import Grant, Limit, PolicyConfig, PrefillView, Refusal, StepView
 from tests.unit.scheduler.factories import configs, open_view, replace, step_view, step_views
 
-CONFIG = PolicyConfig(chunk=16, prefill_cap=64, open_cap=128, margin=0.01, wide_margin=0.25)
+CONFIG = PolicyConfig(
+    chunk=16,
+    prefill_cap=64,
+    open_cap=128,
+    hold_s=0.012,
+    grace_s=0.02,
+    margin=0.01,
+    wide_margin=0.25,
+)
 
 
 def test_idle_engine_runs_whatever_is_pending():
