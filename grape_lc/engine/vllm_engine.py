@@ -197,6 +197,14 @@ class VLLMEngine:
                 f"but the model holds {self._max_len} tokens (max_model_len) in all"
             )
         params = self._sampling(request.sampling, room)
+        budget = self._config.scheduler_config.max_num_batched_tokens
+        seeded = params.seed is not None and params.temperature > 0
+        if self._on_cpu and seeded and len(ids) > budget:
+            raise UnsupportedRequestError(
+                f"seed={params.seed} with a prompt of {len(ids)} tokens, more than one step of "
+                f"this CPU engine takes ({budget}, max_num_batched_tokens): vLLM's CPU worker "
+                "ends when a seeded prompt is cut. Raise max_num_batched_tokens, or leave seed out"
+            )
         return PreparedCall(ids, params, request.program, request.task)
 
     async def _prompt_ids(self, request: CallRequest) -> list[int]:
