@@ -10,7 +10,6 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -23,13 +22,10 @@ from grape_lc.errors import (
     GrapeError,
     RequestError,
 )
-from grape_lc.flow.events import FlowEvent
 from grape_lc.flow.taskflow import TaskFlow
-from grape_lc.runtime import driver, wire
+from grape_lc.runtime import wire
+from grape_lc.runtime.driver import RunsFlows
 from grape_lc.runtime.process import HostProcess, Progress, settings_key
-
-call_label: ContextVar[str | None] = ContextVar("grape_call_label", default=None)
-"""Free text put on every call made in this context, for observers."""
 
 _VLLM = "grape_lc.engine.vllm_engine:VLLMEngine"
 _program_serial = itertools.count()
@@ -100,7 +96,7 @@ class _Shared:
                 observer(call_id, tag, delta)
 
 
-class GrapeEngine:
+class GrapeEngine(RunsFlows):
     """A handle on a vLLM engine that prefills ahead.
 
     model: a local path or hub name; None is the embedded SmolLM2-135M-Instruct.
@@ -217,7 +213,7 @@ class GrapeEngine:
 
     def stream(self, request: CallRequest) -> Iterator[CallDelta]:
         """Run a call; closing the iterator cancels it. Raises RequestError or EngineError."""
-        request = _checked(request)
+        _check(request)
         host = self._host()
         replies: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
         call_id = _begin(host, request, replies.put)
@@ -232,7 +228,7 @@ class GrapeEngine:
 
     async def astream(self, request: CallRequest) -> AsyncIterator[CallDelta]:
         """Like ``stream`` on the running event loop; cancelling the task cancels the call."""
-        request = _checked(request)
+        _check(request)
         host = await self._ahost()
         loop = asyncio.get_running_loop()
         replies: asyncio.Queue[wire.Message] = asyncio.Queue()
@@ -281,18 +277,6 @@ class GrapeEngine:
         if host is not None and not self._closed:
             host.post({"t": "close", "program": program_id})
 
-    def run_flow_events(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
-    ) -> AsyncIterator[FlowEvent]:
-        """Events of a run of ``flow``; see ``TaskFlow.stream``."""
-        return driver.run_events(self, flow, inputs)
-
-    def run_flow_events_sync(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
-    ) -> Iterator[FlowEvent]:
-        """The same for synchronous code, also inside a running event loop."""
-        return driver.run_events_sync(self, flow, inputs)
-
     # ------------------------------------------------------------------ questions
 
     def count_tokens(self, text: str) -> int:
@@ -340,12 +324,9 @@ def _ignore(_: object) -> None:
     return None
 
 
-def _checked(request: CallRequest) -> CallRequest:
+def _check(request: CallRequest) -> None:
     if request.messages is not None and not request.messages:
         raise EmptyPromptError("the call has no messages; give it at least one")
-    if request.label is None and (label := call_label.get()) is not None:
-        return request.model_copy(update={"label": label})
-    return request
 
 
 def _delta(message: wire.Message) -> CallDelta:

@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Protocol
 
 from grape_lc.engine.base import CallRequest, EngineClient
 from grape_lc.flow.events import FlowEvent, ProgramFinished, TaskFinished, TaskStarted, TokenEvent
@@ -180,3 +181,19 @@ def run_events_sync(
         with contextlib.suppress(RuntimeError):  # the loop may have ended by itself
             loop.call_soon_threadsafe(job.cancel)
         thread.join()
+
+
+class RunsFlows(EngineClient, Protocol):
+    """What ``TaskFlow.run`` and its kin need of an engine; every engine client inherits it."""
+
+    def run_flow_events(
+        self, flow: TaskFlow, inputs: Mapping[str, str]
+    ) -> AsyncIterator[FlowEvent]:
+        """Events of a run of ``flow``; see ``TaskFlow.stream``."""
+        return run_events(self, flow, inputs)
+
+    def run_flow_events_sync(
+        self, flow: TaskFlow, inputs: Mapping[str, str]
+    ) -> Iterator[FlowEvent]:
+        """The same for synchronous code, also inside a running event loop."""
+        return run_events_sync(self, flow, inputs)

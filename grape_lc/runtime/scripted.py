@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from grape_lc.engine.base import CallDelta, CallObserver, CallRequest, FinishReason, Usage
 from grape_lc.errors import CallFailedError, EmptyPromptError, EngineClosedError
-from grape_lc.flow.events import FlowEvent
-from grape_lc.runtime import driver
+from grape_lc.runtime.driver import RunsFlows
 
 if TYPE_CHECKING:
     from grape_lc.flow.taskflow import TaskFlow
@@ -148,7 +147,7 @@ def prompt_text(request: CallRequest) -> str:
     return " ".join(str(token) for token in request.token_ids or ())
 
 
-class ScriptedEngine:
+class ScriptedEngine(RunsFlows):
     """Answers calls from a script. Safe to use from threads and event loops at once.
 
     script: where answers come from:
@@ -231,18 +230,6 @@ class ScriptedEngine:
         with self._lock:
             if (program := self._programs.get(program_id)) is not None:
                 program.open = False
-
-    def run_flow_events(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
-    ) -> AsyncIterator[FlowEvent]:
-        """Events of a run of ``flow``; see ``TaskFlow.stream``."""
-        return driver.run_events(self, flow, inputs)
-
-    def run_flow_events_sync(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
-    ) -> Iterator[FlowEvent]:
-        """The same for synchronous code."""
-        return driver.run_events_sync(self, flow, inputs)
 
     def count_tokens(self, text: str) -> int:
         """Number of pieces that the text would be delivered in."""

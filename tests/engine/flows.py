@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grape_lc import InputVar, IntermediateVar, OutputVar, TaskFlow
+from grape_lc import InputVar, IntermediateVar, OutputVar, Sampling, TaskFlow
 
 SUBJECTS = (
     "bees", "the sea", "old trains", "bread", "a lost key", "the moon", "a chess game", "rain",
@@ -30,17 +30,19 @@ def chain(max_tokens: int = 32, *, temperature: float = 0.0) -> TaskFlow:
     flow.add_variable(IntermediateVar("plan"))
     flow.add_variable(IntermediateVar("draft"))
     flow.add_variable(OutputVar("review"))
-    sampling = {"max_tokens": max_tokens, "temperature": temperature}
-    flow.add_task([("system", EDITOR * 3), ("user", "Plan a text: {topic}.")], "plan", **sampling)
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    flow.add_task(
+        [("system", EDITOR * 3), ("user", "Plan a text: {topic}.")], "plan", sampling=sampling
+    )
     flow.add_task(
         [("system", WRITER * 3), ("user", "Topic: {topic}\nPlan:\n{plan|strip}\n\nWrite it now.")],
         "draft",
-        **sampling,
+        sampling=sampling,
     )
     flow.add_task(
         [("system", EDITOR), ("user", "Plan:\n{plan}\nDraft: {draft}\nWhat is missing? Be brief.")],
         "review",
-        **sampling,
+        sampling=sampling,
     )
     return flow
 
@@ -52,10 +54,10 @@ def fan_in(max_tokens: int = 24) -> TaskFlow:
     flow.add_variable(IntermediateVar("pro"))
     flow.add_variable(IntermediateVar("contra"))
     flow.add_variable(OutputVar("verdict"))
-    sampling = {"max_tokens": max_tokens, "temperature": 0.0}
-    flow.add_task([("user", "Praise {topic}.")], "pro", **sampling)
-    flow.add_task([("system", WRITER), ("user", "Blame {topic}.")], "contra", **sampling)
+    sampling = Sampling(max_tokens=max_tokens, temperature=0.0)
+    flow.add_task([("user", "Praise {topic}.")], "pro", sampling=sampling)
+    flow.add_task([("system", WRITER), ("user", "Blame {topic}.")], "contra", sampling=sampling)
     flow.add_task(
-        "For: {pro}\nAgainst: {contra}\nAbout {topic}, we find that", "verdict", **sampling
+        "For: {pro}\nAgainst: {contra}\nAbout {topic}, we find that", "verdict", sampling=sampling
     )
     return flow

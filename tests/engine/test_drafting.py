@@ -41,11 +41,11 @@ def refine() -> TaskFlow:
     flow.add_variable(IntermediateVar("draft"))
     flow.add_variable(IntermediateVar("second"))
     flow.add_variable(OutputVar("final"))
-    sampling = {"max_tokens": 48, "temperature": 0.0}
-    flow.add_task([("user", "Write four sentences about {topic}.")], "draft", **sampling)
+    sampling = Sampling(max_tokens=48, temperature=0.0)
+    flow.add_task([("user", "Write four sentences about {topic}.")], "draft", sampling=sampling)
     again = "Repeat this text word for word, correcting only mistakes:\n\n"
-    flow.add_task([("user", again + "{draft}\n\nThe text again:")], "second", **sampling)
-    flow.add_task([("user", again + "{second}\n\nThe text again:")], "final", **sampling)
+    flow.add_task([("user", again + "{draft}\n\nThe text again:")], "second", sampling=sampling)
+    flow.add_task([("user", again + "{second}\n\nThe text again:")], "final", sampling=sampling)
     return flow
 
 

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from grape_lc import GrapeEngine
+from grape_lc.engine.base import CallRequest
+from grape_lc.errors import UnsupportedRequestError
+from grape_lc.flow.sampling import Sampling
 from tests.engine.flows import SUBJECTS, chain
 from tests.engine.runs import run_programs
 
@@ -18,6 +21,7 @@ TINY: dict[str, Any] = {
     "max_model_len": 768,
     "max_num_seqs": 8,
     "num_gpu_blocks_override": 32,
+    "max_num_batched_tokens": 512,
 }
 
 
@@ -41,3 +45,16 @@ def test_open_prompts_give_way_and_nothing_hangs(tiny: GrapeEngine, stock: Grape
         u.ahead_outcome == "cold" for _, x in got for u in x.values()
     )
     assert held_back > 0, "the KV was not short: the test tests nothing"
+
+
+def test_a_seeded_prompt_longer_than_a_step_is_refused(tiny: GrapeEngine) -> None:
+    """It would end vLLM's CPU worker; shorter ones, and those without a seed, are served."""
+    seeded = Sampling(temperature=0.8, seed=7, max_tokens=4)
+    with pytest.raises(UnsupportedRequestError, match="max_num_batched_tokens"):
+        list(tiny.stream(CallRequest(text="word " * 600, sampling=seeded)))
+    short = CallRequest(text="word " * 300, sampling=seeded)
+    texts = {"".join(d.text for d in tiny.stream(short)) for _ in range(2)}
+    assert len(texts) == 1, "same seed, same tokens"
+    plain = Sampling(temperature=0.8, max_tokens=4)
+    last = list(tiny.stream(CallRequest(text="word " * 600, sampling=plain)))[-1]
+    assert last.finish_reason is not None

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,6 @@ from grape_lc.errors import (
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
 from grape_lc.flow.events import ProgramFinished, TaskFinished, TaskStarted, TokenEvent
 from grape_lc.runtime import client
-from grape_lc.runtime.client import call_label
 
 HERE = Path(__file__).parent / "hosted"
 MODEL = "someone/words"
@@ -225,7 +225,7 @@ def test_bad_requests_are_refused_with_their_own_error(engine: GrapeEngine) -> N
     ],
 )
 def test_an_engine_that_cannot_start_says_why(
-    model: str, args: dict[str, object], error: type[Exception]
+    model: str, args: dict[str, Any], error: type[Exception]
 ) -> None:
     """At once, with the log's end where the log knows more."""
     with pytest.raises(error) as caught:
@@ -256,9 +256,7 @@ def test_observers_see_labels_and_all_deltas(engine: GrapeEngine) -> None:
     """From the first delta to the last, with the request they belong to."""
     seen: list[tuple[str | None, str]] = []
     undo = engine.observe(lambda _id, request, delta: seen.append((request.label, delta.text)))
-    token = call_label.set("run 7")
-    text_of(engine.stream(CallRequest(text="a b")))
-    call_label.reset(token)
+    text_of(engine.stream(CallRequest(text="a b", label="run 7")))
     undo()
     text_of(engine.stream(CallRequest(text="unseen")))
     assert seen == [("run 7", "a "), ("run 7", "b ")]
