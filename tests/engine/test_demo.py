@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 SMALL = ["--programs", "2", "--max-tokens", "8", "--rate", "2", "--order", "vllm,grape"]
