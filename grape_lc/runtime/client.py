@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import queue
 import sys
@@ -26,6 +27,8 @@ from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.runtime import wire
 from grape_lc.runtime.driver import RunsFlows
 from grape_lc.runtime.process import HostProcess, Progress, settings_key
+
+logger = logging.getLogger(__name__)
 
 _VLLM = "grape_lc.engine.vllm_engine:VLLMEngine"
 _program_serial = itertools.count()
@@ -89,11 +92,20 @@ class _Shared:
                 host, self._host = self._host, None
                 host.close()
 
+    def forget(self, observer: CallObserver) -> None:
+        if observer in self.observers:
+            self.observers.remove(observer)
+
     def _observe(self, call_id: int, tag: object, message: wire.Message) -> None:
         if self.observers and isinstance(tag, CallRequest):
             delta = wire.delta_of(message)
             for observer in tuple(self.observers):
-                observer(call_id, tag, delta)
+                try:
+                    observer(call_id, tag, delta)
+                except Exception:
+                    # Other calls share the thread that this runs on.
+                    logger.exception("an observer failed and is removed")
+                    self.forget(observer)
 
 
 class GrapeEngine(RunsFlows):
@@ -247,10 +259,10 @@ class GrapeEngine(RunsFlows):
     def observe(self, observer: CallObserver) -> Callable[[], None]:
         """Call ``observer`` with every delta of calls begun from now on; returns the undo.
 
-        It runs on the engine's reader thread and must be quick.
+        It runs on the engine's reader thread and must be quick; one that raises is removed.
         """
         self._shared.observers.append(observer)
-        return lambda: self._shared.observers.remove(observer)
+        return lambda: self._shared.forget(observer)
 
     # ------------------------------------------------------------------ programs
 

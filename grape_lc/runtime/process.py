@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -28,6 +29,8 @@ from grape_lc.errors import (
     EngineStartError,
 )
 from grape_lc.runtime import wire
+
+logger = logging.getLogger(__name__)
 
 Sink = Callable[[wire.Message], None]
 Progress = Callable[[str], None]
@@ -210,9 +213,13 @@ class HostProcess:
             raise EngineDiedError(f"the engine cannot be reached: {error}") from error
 
     def _read(self) -> None:
-        with self._socket.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
-            for line in lines:
-                self._dispatch(wire.decode(line))
+        try:
+            with self._socket.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
+                for line in lines:
+                    self._dispatch(wire.decode(line))
+        except Exception:
+            # Without a reader every call would wait for ever: end them, with what is known.
+            logger.exception("the engine's messages cannot be read any more")
         if not isinstance(self._gone, EngineClosedError):
             self._kill_group()  # the engine core must not outlive a host that was killed
             self._fail(EngineDiedError(f"the engine ended unexpectedly\n{self.log_tail()}"))

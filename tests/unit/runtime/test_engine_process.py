@@ -262,6 +262,20 @@ def test_observers_see_labels_and_all_deltas(engine: GrapeEngine) -> None:
     assert seen == [("run 7", "a "), ("run 7", "b ")]
 
 
+def test_an_observer_that_raises_is_removed_and_calls_go_on(
+    engine: GrapeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told in the log; the undo stays harmless."""
+
+    def broken(call_id: int, request: CallRequest, delta: CallDelta) -> None:
+        raise KeyError("observer")
+
+    undo = engine.observe(broken)
+    assert text_of(engine.stream(CallRequest(text="a b c"))) == "a b c "
+    assert [record.message for record in caplog.records] == ["an observer failed and is removed"]
+    undo()
+
+
 async def test_flow_runs_with_its_second_prompt_prefilled_ahead(engine: GrapeEngine) -> None:
     """Events in order, values complete, the open prompt taken over, nothing left behind."""
     events = [event async for event in flow().stream(engine, {"topic": "bees"})]
