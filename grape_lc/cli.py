@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from grape_lc import __version__
 from grape_lc.bench.settings import DemoSettings, describe, installed_device
-from grape_lc.errors import ConfigError, GrapeError
+from grape_lc.errors import ConfigError, FlowError, GrapeError
 
 app = typer.Typer(
     name="grape",
@@ -144,17 +144,21 @@ def _check_writable(path: Path | None) -> None:
 
 @app.command()
 def explain(
-    flow_file: Annotated[Path, typer.Argument(metavar="FILE.json", help="A TaskFlow as JSON.")],
+    flow_file: Annotated[
+        Path, typer.Argument(metavar="FILE.json", help="A TaskFlow as JSON (flow.to_json()).")
+    ],
 ) -> None:
     """Say how much of each prompt of a flow can be prefilled ahead, and what must wait."""
     from grape_lc.flow.taskflow import TaskFlow
 
     with _clear_errors():
         try:
-            text = flow_file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {flow_file}: {error}") from error
-        typer.echo(str(TaskFlow.from_json(text).explain()))
+            flow = TaskFlow.from_json(flow_file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {flow_file}: {error.strerror}") from error
+        except (UnicodeDecodeError, FlowError) as error:
+            raise ConfigError(f"{flow_file}: {error}") from error
+        typer.echo(str(flow.explain()))
 
 
 @app.command()

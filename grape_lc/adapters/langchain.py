@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -100,6 +101,9 @@ class ChatGrape(BaseChatModel):
         extra = {key: others.pop(key) for key in sorted(_EXTRA_FIELDS & others.keys())}
         if extra:
             fields["sampling_extra"] = {**fields.get("sampling_extra", {}), **extra}
+        for name in others:
+            if close := difflib.get_close_matches(name, sorted(known | _EXTRA_FIELDS), 1, 0.85):
+                raise ConfigError(f"ChatGrape has no field {name!r}; did you mean {close[0]!r}?")
         if others:
             fields["engine_args"] = {**fields.get("engine_args", {}), **others}
         if isinstance(fields.get("stop"), str):

@@ -83,7 +83,7 @@ def _checked_folder(path: Path) -> Path:
     # params.json is the configuration of models in Mistral's own format.
     if not (path / "config.json").is_file() and not (path / "params.json").is_file():
         found = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
-        raise ModelNotFoundError(f"model {path}: config.json is missing; the folder has {found}")
+        raise ModelNotFoundError(f"model {path}: config.json is missing; the folder has: {found}")
     return path
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -20,6 +21,7 @@ from grape_lc.errors import (
     ConfigError,
     EmptyPromptError,
     EngineClosedError,
+    EngineStartError,
     GrapeError,
     RequestError,
 )
@@ -72,7 +74,15 @@ class _Shared:
                 model = resolve_model(self._settings["model"], progress=progress)
                 if self._host is not None:
                     self._host.close()
-                host = HostProcess({**self._settings, "model": model, "engine": _VLLM}, progress)
+                settings = {**self._settings, "model": model, "engine": _VLLM}
+                try:
+                    host = HostProcess(settings, progress)
+                except EngineStartError as error:
+                    if Path(model).is_absolute():
+                        raise
+                    raise EngineStartError(
+                        f"model {model}: no folder here, so vLLM asked the hub for it. {error}"
+                    ) from error
                 host.on_delta = self._observe
                 self._host = host
                 progress("ready")

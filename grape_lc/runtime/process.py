@@ -52,6 +52,7 @@ class HostProcess:
         self._sinks: dict[int, tuple[Sink, object]] = {}
         self._next_id = 0
         self._gone: EngineError | None = None
+        self._keep_log = False
         self._owner_pid = os.getpid()
         self._ready: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
         self.on_delta: Callable[[int, object, wire.Message], None] | None = None
@@ -127,7 +128,7 @@ class HostProcess:
         ) else None
         self._socket.close()
         _live.discard(self)
-        if clean and self._process.returncode == 0:
+        if clean and self._process.returncode == 0 and not self._keep_log:
             self.log_path.unlink(missing_ok=True)
 
     def _kill_group(self) -> None:
@@ -149,6 +150,7 @@ class HostProcess:
                     self.info = message["info"]
                     return
                 case "failed":
+                    self._keep_log = True
                     error = wire.error_of(message)
                     if isinstance(error, ConfigError):
                         raise error
@@ -162,7 +164,9 @@ class HostProcess:
             lines = self.log_path.read_text(errors="replace").splitlines()
         except OSError:
             return f"(no log at {self.log_path})"
-        return "\n".join([f"--- end of {self.log_path}", *lines[-_LOG_TAIL_LINES:]])
+        return "\n".join(
+            [f"the last lines of the engine's log, {self.log_path}:", *lines[-_LOG_TAIL_LINES:]]
+        )
 
     # ------------------------------------------------------------------ messages
 

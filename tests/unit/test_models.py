@@ -93,7 +93,7 @@ class TestNames:
             resolve_model(str(tmp_path), progress=silent)
 
     def test_an_empty_folder_is_refused(self, tmp_path):
-        with pytest.raises(ModelNotFoundError, match=r"the folder has nothing"):
+        with pytest.raises(ModelNotFoundError, match=r"the folder has: nothing"):
             resolve_model(str(tmp_path), progress=silent)
 
     @pytest.mark.parametrize("name", ["/no/such/model", "./nor/here", "~/nor-here-either"])

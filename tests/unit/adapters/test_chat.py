@@ -272,8 +272,8 @@ def test_other_keywords_are_engine_arguments() -> None:
 
 
 def test_engine_arguments_beside_an_engine_are_a_mistake() -> None:
-    with pytest.raises(ValidationError, match=r"\['temprature'\] have no effect.*temperature"):
-        ChatGrape(engine=ScriptedEngine(), temprature=0)
+    with pytest.raises(ValidationError, match=r"\['max_num_seqs'\] have no effect.*temperature"):
+        ChatGrape(engine=ScriptedEngine(), max_num_seqs=0)
 
 
 def test_errors_of_the_engine_come_through(llm: ChatGrape) -> None:
@@ -430,3 +430,9 @@ def test_without_an_engine_the_shared_one_serves(monkeypatch: pytest.MonkeyPatch
     assert answers == ["ok", "ok"]
     assert asked == [("org/model", {"dtype": "float32"})] * 2
     assert engine.starts == 1
+
+
+def test_a_misspelt_field_is_noticed_at_once():
+    with pytest.raises(ValidationError, match="did you mean 'temperature'"):
+        ChatGrape(temprature=0)
+    assert ChatGrape(max_num_seqs=4).engine_args == {"max_num_seqs": 4}
