@@ -16,6 +16,7 @@ from itertools import count
 from os import cpu_count
 from typing import Any
 
+import msgspec
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
@@ -42,6 +43,14 @@ from grape_lc.flow.sampling import Sampling
 logger = logging.getLogger(__name__)
 
 _OP_VERSION = 1
+_BAD_SAMPLING = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    msgspec.MsgspecError,
+    VLLMValidationError,
+)
 _LONG_CHAT_CHARS = 50_000
 _RELEASE_LIMIT_S = 5.0
 # Compiling costs more than it gains here; small blocks make more prefixes shareable.
@@ -258,7 +267,9 @@ class VLLMEngine:
             if fields.get("logit_bias"):  # JSON has no integer keys
                 fields["logit_bias"] = {int(k): v for k, v in fields["logit_bias"].items()}
             params = SamplingParams(**fields, output_kind=RequestOutputKind.DELTA)
-        except (TypeError, ValueError, AttributeError, VLLMValidationError) as error:
+            # The engine core checks types only when it reads the request, and dies of bad ones.
+            msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams)
+        except _BAD_SAMPLING as error:
             raise RequestError(f"bad sampling parameters: {error}") from error
         if params.n != 1:
             raise UnsupportedRequestError(f"n={params.n}: one answer a call is served")

@@ -22,8 +22,6 @@ from grape_lc.errors import (
     EmptyPromptError,
     EngineClosedError,
     EngineStartError,
-    GrapeError,
-    RequestError,
 )
 from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.runtime import wire
@@ -47,7 +45,7 @@ class _Shared:
     _all_lock = threading.RLock()
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+        self.settings = settings
         self._lock = threading.RLock()
         self._host: HostProcess | None = None
         self._holders: set[int] = set()
@@ -71,10 +69,10 @@ class _Shared:
             self._holders.add(holder)
             host = self.running
             if host is None:
-                model = resolve_model(self._settings["model"], progress=progress)
+                model = resolve_model(self.settings["model"], progress=progress)
                 if self._host is not None:
                     self._host.close()
-                settings = {**self._settings, "model": model, "engine": _VLLM}
+                settings = {**self.settings, "model": model, "engine": _VLLM}
                 try:
                     host = HostProcess(settings, progress)
                 except EngineStartError as error:
@@ -87,7 +85,7 @@ class _Shared:
                 self._host = host
                 progress("ready")
                 refusal = host.info.get("early_refusal")
-                if refusal is not None and self._settings["scheduler"] == "grape":
+                if refusal is not None and self.settings["scheduler"] == "grape":
                     warnings.warn(
                         f"calls run as on plain vLLM, nothing is prefilled ahead: {refusal}",
                         RuntimeWarning,
@@ -166,6 +164,14 @@ class GrapeEngine(RunsFlows):
             if handle is None or handle._closed:
                 handle = _handles[key] = cls(model, **engine_args)
             return handle
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GrapeEngine:
+        # A handle on the same engine; so models that hold it can be copied.
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        settings = self._shared.settings
+        return _handle, (settings["model"], settings["scheduler"], settings["args"])
 
     # ------------------------------------------------------------------ life
 
@@ -334,12 +340,12 @@ _handles_lock = threading.RLock()
 
 def _begin(host: HostProcess, request: CallRequest, sink: Callable[[wire.Message], None]) -> int:
     message = {"t": "call", "req": request.model_dump(exclude_defaults=True)}
-    try:
-        return host.begin(message, sink, request)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, GrapeError):
-            raise
-        raise RequestError(f"the request holds what is not plain data: {error}") from error
+    return host.begin(message, sink, request)
+
+
+def _handle(model: str | None, scheduler: Any, args: dict[str, Any]) -> GrapeEngine:
+    """A handle made from another one's settings, as after pickling."""
+    return GrapeEngine(model, scheduler=scheduler, **args)
 
 
 def _ignore(_: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,9 +50,10 @@ class HostProcess:
     """
 
     def __init__(self, settings: Mapping[str, Any], progress: Progress) -> None:
-        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
         self._sinks: dict[int, tuple[Sink, object]] = {}
-        self._next_id = 0
+        self._outbox: deque[bytes] = deque()
+        self._sending = threading.Lock()
         self._gone: EngineError | None = None
         self._keep_log = False
         self._owner_pid = os.getpid()
@@ -173,15 +176,15 @@ class HostProcess:
     def begin(self, message: wire.Message, sink: Sink, tag: object = None) -> int:
         """Send a call or a question; ``sink`` gets every reply. Returns its id.
 
-        ``tag`` is handed to ``on_delta`` with each delta. Raises EngineClosedError or
-        EngineDiedError.
+        ``tag`` is handed to ``on_delta`` with each delta. Raises EngineClosedError,
+        EngineDiedError, or RequestError for what cannot be sent.
         """
-        with self._lock:
-            self._check()
-            self._next_id += 1
-            call_id = self._next_id
-            data = wire.encode({**message, "id": call_id})
-            self._sinks[call_id] = (sink, tag)
+        self._check()
+        call_id = next(self._ids)
+        data = wire.encode({**message, "id": call_id})
+        self._sinks[call_id] = (sink, tag)
+        if self._gone is not None and self._sinks.pop(call_id, None) is not None:
+            self._check()  # it ended meanwhile, and may not have seen this sink
         self._write(data)
         return call_id
 
@@ -209,12 +212,21 @@ class HostProcess:
         self._write(wire.encode(message))
 
     def _write(self, data: bytes) -> None:
-        try:
-            with self._lock:
-                self._socket.sendall(data)
-        except OSError as error:
-            self._check()
-            raise EngineDiedError(f"the engine cannot be reached: {error}") from error
+        """Send, or leave it to the thread that is sending.
+
+        Never waits for a lock: a cancel may come from a finalizer, in the middle of any send of
+        the same thread. Whoever holds the lock looks again after letting go of it, so nothing is
+        left behind. If the host is gone the reader notices, and ends every call.
+        """
+        self._outbox.append(data)
+        while self._outbox and self._sending.acquire(blocking=False):
+            try:
+                while self._outbox:
+                    self._socket.sendall(self._outbox.popleft())
+            except OSError:
+                self._outbox.clear()
+            finally:
+                self._sending.release()
 
     def _read(self) -> None:
         try:
@@ -252,16 +264,28 @@ class HostProcess:
             self.cancel(call_id)
 
     def _fail(self, error: EngineError) -> None:
-        with self._lock:
-            if self._gone is None:
-                self._gone = error
-            waiting, self._sinks = self._sinks, {}
-        for sink, _ in waiting.values():
+        if self._gone is None:
+            self._gone = error
+        while self._sinks:
+            _, (sink, _) = self._sinks.popitem()
             with contextlib.suppress(RuntimeError):
                 sink({"t": "error", "kind": type(error).__name__, "text": str(error)})
 
+    def disown(self) -> None:
+        """In a forked child: let go of the socket, or the host would not see its user end."""
+        with contextlib.suppress(OSError):
+            os.close(self._socket.detach())
+
 
 _live: weakref.WeakSet[HostProcess] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for host in list(_live):
+        host.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 @atexit.register

@@ -25,8 +25,12 @@ Message = dict[str, Any]
 
 
 def encode(message: Message) -> bytes:
-    """One line, newline included."""
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    """One line, newline included. Raises RequestError for what JSON cannot hold."""
+    try:
+        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
+        return text.encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise errors.RequestError(f"the request holds what is not plain data: {error}") from error
 
 
 def decode(line: bytes) -> Message:

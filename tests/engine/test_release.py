@@ -123,6 +123,13 @@ def test_an_error_in_the_consumer_releases_the_run(
         (CallRequest(token_ids=(10**6,)), RequestError, "0..49151"),
         (CallRequest(text="hi", sampling=Sampling(extra={"nope": 1})), RequestError, "nope"),
         (CallRequest(text="hi", sampling=Sampling(top_k=-7)), RequestError, "top_k"),
+        (
+            CallRequest(text="hi", sampling=Sampling(extra={"include_stop_str_in_output": "yes"})),
+            RequestError,
+            "include_stop_str_in_output",
+        ),
+        (CallRequest(text="hi", sampling=Sampling(seed=2**70)), RequestError, "sampling"),
+        (CallRequest(text="hi", sampling=Sampling(extra={"extra_args": 5})), RequestError, "extra"),
         (CallRequest(messages=({"content": "no role"},)), RequestError, "chat template"),
     ],
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -206,6 +209,38 @@ def test_requests_must_be_plain_data(engine: GrapeEngine) -> None:
     assert text_of(engine.stream(CallRequest(text="go on"))) == "go on "
 
 
+def test_streams_that_the_collector_ends_do_not_hold_anybody_up(engine: GrapeEngine) -> None:
+    """A half-read call in a cycle is cancelled by a finalizer, in the middle of any send."""
+
+    class Holder:
+        """Part of a cycle."""
+
+        stream: Iterator[CallDelta]
+        me: Holder
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(20, 2, 2)
+    try:
+        for number in range(200):
+            holder = Holder()
+            holder.stream = engine.stream(CallRequest(text="one slow"))
+            next(holder.stream)
+            holder.me = holder
+            del holder
+            assert text_of(engine.stream(CallRequest(text=f"{number}"))) == f"{number} "
+    finally:
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    wait_for(lambda: engine.stats()["running"] == 0)
+
+
+def test_handles_are_copied_and_pickled_as_handles_on_the_same_engine(engine: GrapeEngine) -> None:
+    """So that models that hold one can be."""
+    assert copy.deepcopy(engine) is engine
+    with pickle.loads(pickle.dumps(engine)) as other:  # noqa: S301 - made one line above
+        assert other.pid == engine.pid
+
+
 def test_bad_requests_are_refused_with_their_own_error(engine: GrapeEngine) -> None:
     """Before or in the host, always ours."""
     with pytest.raises(EmptyPromptError):
@@ -361,12 +396,23 @@ def test_a_forked_child_must_make_its_own_engine(engine: GrapeEngine) -> None:
         "        print(type(error).__name__, flush=True)\n"
         "    sys.exit(0)\n"
         "os.wait()\n"
+        "if os.fork() == 0:\n"
+        "    import time\n"
+        "    time.sleep(30)\n"
+        "    sys.exit(0)\n"
         "print(''.join(d.text for d in e.stream(CallRequest(text='parent lives'))))\n"
+        "print(e.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.splitlines() == ["EngineClosedError", "parent lives "], done.stderr
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as user:
+        assert user.stdout is not None
+        lines = [user.stdout.readline().rstrip("\n") for _ in range(3)]
+        assert lines[:2] == ["EngineClosedError", "parent lives "]
+        user.wait(10)
+        wait_for(lambda: gone(int(lines[2])))  # though a child of its user lives on
+        os.killpg(user.pid, signal.SIGKILL)
 
 
 def test_ctrl_c_reaches_the_user_and_not_the_engine(engine: GrapeEngine) -> None:
