@@ -371,7 +371,7 @@ class PromptTable:
         number = int(text[at + 1 : text.index(_MARK_END, at)])
         return text[:at], missing[number]
 
-    # ------------------------------------------------------------------ helpers
+    # ------------------------------------------------------------------ look-ups
 
     def _find(
         self, program_id: str | None, task_name: str | None
