@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -21,6 +22,7 @@ from grape_lc.errors import (
     ConfigError,
     EmptyPromptError,
     EngineClosedError,
+    EngineError,
     EngineStartError,
 )
 from grape_lc.flow.taskflow import TaskFlow
@@ -303,7 +305,8 @@ class GrapeEngine(RunsFlows):
         """Release all open prompts of a program; unknown ids and a dead engine are ignored."""
         host = self._shared.running
         if host is not None and not self._closed:
-            host.post({"t": "close", "program": program_id})
+            with contextlib.suppress(EngineError):  # it may end between the look and the message
+                host.post({"t": "close", "program": program_id})
 
     # ------------------------------------------------------------------ questions
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from grape_lc.engine.base import CallDelta, CallRequest
-from grape_lc.errors import CallFailedError, ConfigError, GrapeError
+from grape_lc.errors import ConfigError, GrapeError
 from grape_lc.runtime import wire
 from grape_lc.runtime.ahead import Ahead, OpenPromptEngine
 
@@ -142,8 +142,6 @@ class Host:
                     ask = asyncio.create_task(self._answer(message))
                     self._asks.add(ask)
                     ask.add_done_callback(self._asks.discard)
-                case "stop":
-                    return
                 case other:
                     raise ValueError(f"unknown message {other!r} from the client")
 
@@ -218,7 +216,7 @@ class Host:
 
 
 def _start_error(error: Exception) -> wire.Message:
-    if isinstance(error, GrapeError) and not isinstance(error, CallFailedError):
+    if isinstance(error, GrapeError):
         return wire.error_message(error)
     return {"kind": "EngineStartError", "text": f"{type(error).__name__}: {error}"}
 

@@ -72,14 +72,7 @@ class HostProcess:
             with theirs:
                 self._process = subprocess.Popen(
                     # -P: the user's working directory must not shadow installed packages.
-                    [
-                        sys.executable,
-                        "-P",
-                        "-m",
-                        HOST,
-                        "--fd",
-                        str(theirs.fileno()),
-                    ],
+                    [sys.executable, "-P", "-m", HOST, "--fd", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -126,9 +119,8 @@ class HostProcess:
             clean = False
         self._kill_group()
         self._process.wait()
-        self._reader.join(timeout=_STOP_GRACE_S) if (
-            threading.current_thread() is not self._reader
-        ) else None
+        if threading.current_thread() is not self._reader:
+            self._reader.join(timeout=_STOP_GRACE_S)
         self._socket.close()
         _live.discard(self)
         if clean and self._process.returncode == 0 and not self._keep_log:
@@ -191,8 +183,7 @@ class HostProcess:
     def cancel(self, call_id: int) -> None:
         """Stop a call; its sink hears nothing more. Harmless once it ended."""
         if self._sinks.pop(call_id, None) is not None:
-            with contextlib.suppress(EngineError):
-                self._send({"t": "cancel", "id": call_id})
+            self._send({"t": "cancel", "id": call_id})
 
     def post(self, message: wire.Message) -> None:
         """Send a message that has no reply."""

@@ -10,7 +10,6 @@ the other as the end of the stream. JSON, not pickle: a message can only ever be
     open   program, flow, inputs                delta    id, text, token ids, time, end
     close  program                              error    id, kind, text
     ask    id, what, arguments                  answer   id, value
-    stop
 """
 
 from __future__ import annotations
