@@ -6,9 +6,11 @@
 #
 # PYTHON=/path/to/python3.11   the interpreter that .venv is made from
 # EXTRA=gpu                    on a machine with an NVIDIA GPU
+# JOBS=1                       tests at a time, of which two may hold five engines of 3 GB
 
 PYTHON ?= python3
 EXTRA ?= cpu
+JOBS ?= 2
 
 .PHONY: demo test check setup clean
 
@@ -16,7 +18,7 @@ demo: setup
 	.venv/bin/grape demo
 
 test: setup
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup --durations=15
 
 check: setup
 	scripts/check

@@ -83,3 +83,24 @@ def cache_dir() -> Path:
             "no folder for the cache: neither XDG_CACHE_HOME (an absolute path) nor a home "
             "folder is set"
         ) from error
+
+
+def graphs_dir() -> Path:
+    """Folder for what runs of graphs taught: ``$GRAPE_LC_GRAPHS``, by default ``graphs`` in
+    ``cache_dir()``; it may not exist yet.
+
+    Raises ConfigError as ``cache_dir`` does, and if GRAPE_LC_GRAPHS is no absolute path.
+    """
+    given = os.environ.get("GRAPE_LC_GRAPHS", "")
+    if not given:
+        return cache_dir() / "graphs"
+    folder = Path(given)
+    if not folder.is_absolute():
+        raise ConfigError(f"GRAPE_LC_GRAPHS={given!r} is not an absolute path")
+    return folder
+
+
+def graph_file(graph: str, source_hash: str, ending: str) -> Path:
+    """A file in ``graphs_dir()``, for one graph and version of its code. Raises as that does."""
+    name = re.sub(r"[^\w.-]+", "_", graph)[:80] or "graph"
+    return graphs_dir() / f"{name}-{source_hash[:12]}{ending}"

@@ -12,7 +12,8 @@
     │   ├── NeverWrittenError       an intermediate or output variable has no task
     │   ├── NeverReadError          an input or intermediate variable is not used
     │   ├── CycleError              tasks wait for each other
-    │   └── FlowInputError          the inputs of a run do not fit the flow
+    │   ├── FlowInputError          the inputs of a run do not fit the flow
+    │   └── TransducerError         a value does not fit the transducer of a slot
     ├── RequestError (ValueError)
     │   ├── EmptyPromptError        no messages, or no tokens
     │   ├── PromptTooLongError      the prompt does not fit the model
@@ -21,6 +22,7 @@
     │   ├── EngineStartError        the engine did not come up
     │   ├── EngineDiedError         the engine ended while calls were in flight
     │   ├── EngineClosedError       the engine was closed by its owner
+    │   ├── CallTimeoutError        the call took longer than its caller allowed
     │   └── CallFailedError         the engine failed this call; others go on
     └── TraceError (RuntimeError)   a graph could not be traced to a TaskFlow
 
@@ -82,6 +84,10 @@ class FlowInputError(FlowError):
     """The inputs of a run do not fit the flow's input variables."""
 
 
+class TransducerError(FlowError):
+    """A value is not of the form that a slot's transducer needs."""
+
+
 class RequestError(GrapeError, ValueError):
     """A call cannot be served as it was asked."""
 
@@ -112,6 +118,10 @@ class EngineDiedError(EngineError):
 
 class EngineClosedError(EngineError):
     """The engine was closed by its owner."""
+
+
+class CallTimeoutError(EngineError, TimeoutError):
+    """The call took longer than its caller allowed, and was cancelled in the engine."""
 
 
 class CallFailedError(EngineError):

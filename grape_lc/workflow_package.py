@@ -9,12 +9,12 @@ are always imported as ``grape_lc._workflows``, and import each other relatively
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grape_lc.errors import ConfigError
+from grape_lc.files import import_file
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,15 +49,6 @@ def load_workflow(name: str) -> ModuleType:
 
 
 def _import_package(folder: Path) -> None:
-    spec = importlib.util.spec_from_file_location(
-        _PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None:
+    init = folder / "__init__.py"
+    if import_file(_PACKAGE, init, submodule_search_locations=[str(folder)]) is None:
         raise ConfigError(f"{folder} cannot be imported as a package")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[_PACKAGE] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[_PACKAGE]
-        raise

@@ -17,15 +17,16 @@ temperature 0).
 
 from __future__ import annotations
 
-import argparse
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.graph import END, START, StateGraph
 
-from .inputs import load_problems
+from ._asking import Limits, asker
+from ._command import chosen, command, loaded, model, show
+from .inputs import load_problem_tests, load_problems
+
+__all__ = ["build", "load_problem_tests", "load_problems", "main"]
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -199,19 +200,14 @@ Do not rewrite the program."""
 
 
 def build(
-    llm: BaseChatModel, *, max_tokens: int | Mapping[str, int] | None = None
+    llm: BaseChatModel, *, max_tokens: Limits = None
 ) -> CompiledStateGraph[TeamState, None, TeamState, TeamState]:
     """Compile the team for a chat model.
 
     max_tokens: limit of every role's answer, or limits by role name (a role that is not named
     has no limit of its own). Bound with ``llm.bind``.
     """
-
-    def ask(role: str, system: str, message: str) -> str:
-        limit = max_tokens.get(role) if isinstance(max_tokens, Mapping) else max_tokens
-        model = llm if limit is None else llm.bind(max_tokens=limit)
-        reply = model.invoke([SystemMessage(system), HumanMessage(message)])
-        return str(reply.text)
+    ask = asker(llm, max_tokens)
 
     def product_planner(state: TeamState) -> TeamState:
         message = f"Problem statement:\n\n{state['problem']}\n\nWrite the requirements document."
@@ -268,27 +264,12 @@ def build(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the team on one problem and print each document as it is finished."""
-    parser = argparse.ArgumentParser(prog="python -m workflows.code", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--llm", default="grape_lc:ChatGrape", metavar="MODULE:NAME")
-    parser.add_argument("--problem", type=int, default=0, metavar="N", help="0 is the first")
-    parser.add_argument("--max-tokens", type=int, default=200, metavar="N", help="per role")
+    parser = command("code", __doc__, "problem")
     options = parser.parse_args(arguments)
-    problems = load_problems()
-    if not 0 <= options.problem < len(problems):
-        parser.error(f"--problem {options.problem}: there are problems 0 to {len(problems) - 1}")
-    module, _, name = options.llm.partition(":")
-    try:
-        llm = getattr(importlib.import_module(module), name)(temperature=0)
-    except (ImportError, AttributeError) as error:
-        parser.error(f"--llm {options.llm}: {error}")
-    problem = problems[options.problem]
+    problem = chosen(parser, "problem", loaded(parser, load_problems, options.data), options)
+    llm = model(parser, options)
     print(f"# {problem.title}\n\n{problem.text}\n")
-    graph = build(llm, max_tokens=options.max_tokens)
-    for update in graph.stream({"problem": problem.text}, stream_mode="updates"):
-        for role, written in update.items():
-            for document in written.values():
-                print(f"## {role}\n\n{document}\n", flush=True)
+    show(build(llm, max_tokens=options.max_tokens), {"problem": problem.text})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from langchain_core.runnables.config import var_child_runnable_config
 # its subgraph a second time.
 _LEVEL = "|"
 _ID = ":"
+
+_NUMBER = re.compile(r"\[\d+\]|#\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,22 @@ class CallSite:
         return "/".join([*outer, self.node]) + number
 
 
+def numbered(name: str, counts: Counter[str]) -> str:
+    """The task of a node's next call: ``node`` for its first, ``node#2`` for its second, ..."""
+    counts[name] += 1
+    return name if counts[name] == 1 else f"{name}#{counts[name]}"
+
+
+def unnumbered(name: str) -> str:
+    """The node of a task or of a call site, without the numbers of Sends and calls."""
+    return _NUMBER.sub("", name)
+
+
+def function_of(runnable: Any) -> Any:
+    """The function that the runnable of a node or an edge wraps, or None."""
+    return getattr(runnable, "func", None) or getattr(runnable, "afunc", None)
+
+
 def current_call_site(run_manager: BaseRunManager | None = None) -> CallSite | None:
     """The site of a call that is made here and now, or ``None`` outside of LangGraph.
 
@@ -57,19 +77,20 @@ def current_call_site(run_manager: BaseRunManager | None = None) -> CallSite | N
     config = var_child_runnable_config.get() or {}
     callbacks = config.get("callbacks")
     if isinstance(callbacks, BaseCallbackManager):
-        site = _site(config.get("metadata"), callbacks.handlers, callbacks.parent_run_id)
+        site = call_site(config.get("metadata"), callbacks.handlers, callbacks.parent_run_id)
         if site is not None:
             return site
     if run_manager is not None:
-        return _site(run_manager.metadata, run_manager.handlers, run_manager.parent_run_id)
+        return call_site(run_manager.metadata, run_manager.handlers, run_manager.parent_run_id)
     return None
 
 
-def _site(
+def call_site(
     metadata: Mapping[str, Any] | None,
     handlers: Sequence[BaseCallbackHandler],
     parent_run_id: UUID | None,
 ) -> CallSite | None:
+    """The site that LangGraph's ``metadata`` tells of; ``None`` outside of LangGraph."""
     if not metadata or not isinstance(node := metadata.get("langgraph_node"), str):
         return None
     path: Sequence[Any] = metadata.get("langgraph_path") or ()

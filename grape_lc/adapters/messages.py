@@ -17,8 +17,10 @@ from langchain_core.messages import (
 
 from grape_lc.errors import EmptyPromptError, UnsupportedRequestError
 
-# Parts of an assistant message that repeat what stands in its ``tool_calls``.
-_TOOL_CALL_BLOCKS = frozenset({"tool_call", "tool_use", "function_call"})
+# Parts of an assistant message that repeat what stands in its ``tool_calls``, or was no call.
+_TOOL_CALL_BLOCKS = frozenset(
+    {"tool_call", "tool_use", "function_call", "tool_call_chunk", "invalid_tool_call"}
+)
 
 
 def to_chat(messages: Sequence[BaseMessage]) -> tuple[dict[str, Any], ...]:

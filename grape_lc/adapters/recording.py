@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from grape_lc.adapters.markers import marker
+from grape_lc.adapters.callsite import numbered
+from grape_lc.adapters.trace_answers import Answer
+from grape_lc.adapters.trace_lanes import Lanes, Place
 from grape_lc.engine.base import CallDelta, CallRequest, EngineClient, Usage
+from grape_lc.flow.explanation import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from grape_lc.flow.taskflow import TaskFlow
@@ -35,45 +38,71 @@ class RecordedCall:
 
     task: name of the node; ``node#2`` for its second call.
     visit: which call of the node it is, from 1.
-    value: number of the marker that was the answer.
+    number: of its answer's marker in this run.
     """
 
     task: str
     visit: int
     request: CallRequest
-    value: int
+    answer: Answer
+    number: int
+
+
+class _Raw(NamedTuple):
+    """A call before it has its name: its place among those of the node, and what it was given."""
+
+    node: str
+    place: Place
+    request: CallRequest
+    answer: Answer
+    number: int
 
 
 class RecordingEngine:
-    """Answers every call with a marker of its own.
+    """Answers every call as it is told, and writes it down.
 
-    first_value: number of the first answer's marker; lower numbers stand for inputs.
+    answer: what a call is answered, given its request, its node and the number of its marker.
+    number: the number of a marker, given the node and the call's place in it.
+    lanes: the threads of the nodes.
     max_calls: the call after this many raises TooManyCallsError.
     """
 
     model_name = "recording"
     is_open = True
 
-    def __init__(self, first_value: int, max_calls: int) -> None:
-        self._first_value = first_value
+    def __init__(
+        self,
+        answer: Callable[[CallRequest, str, int], Answer],
+        number: Callable[[str, Place], int],
+        lanes: Lanes,
+        max_calls: int,
+    ) -> None:
+        self._answer = answer
+        self._number = number
+        self._lanes = lanes
         self._max_calls = max_calls
-        self._counts: Counter[str] = Counter()
-        self._calls: list[RecordedCall] = []
+        self._calls: list[_Raw] = []
         self._lock = threading.Lock()
 
     @property
     def calls(self) -> tuple[RecordedCall, ...]:
-        """All calls in the order of arrival."""
+        """All calls in the order of arrival; those of a node are numbered by their places."""
         with self._lock:
-            return tuple(self._calls)
+            calls = tuple(self._calls)
+        counts: Counter[str] = Counter()
+        tasks: dict[int, tuple[str, int]] = {}
+        for call in sorted(calls, key=lambda call: (call.node, call.place)):
+            task = numbered(call.node, counts)
+            tasks[call.number] = (task, counts[call.node])
+        return tuple(RecordedCall(*tasks[c.number], c.request, c.answer, c.number) for c in calls)
 
     def stream(self, request: CallRequest) -> Iterator[CallDelta]:
-        """The marker, in one piece."""
-        yield self._answer(request)
+        """The answer, in one piece."""
+        yield self._delta(request)
 
     async def astream(self, request: CallRequest) -> AsyncIterator[CallDelta]:
-        """The marker, in one piece."""
-        yield self._answer(request)
+        """The answer, in one piece."""
+        yield self._delta(request)
 
     def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
         """Nothing is prepared in a trace."""
@@ -83,17 +112,17 @@ class RecordingEngine:
         """Nothing was."""
 
     def count_tokens(self, text: str) -> int:
-        """An estimate: four characters a token."""
-        return -(-len(text) // 4)
+        """An estimate, rounded up."""
+        return -(-len(text) // CHARACTERS_PER_TOKEN)
 
-    def _answer(self, request: CallRequest) -> CallDelta:
+    def _delta(self, request: CallRequest) -> CallDelta:
         with self._lock:
             if len(self._calls) >= self._max_calls:
                 raise TooManyCallsError(f"more than {self._max_calls} calls of the model")
             node = request.label or "model"
-            self._counts[node] += 1
-            visit = self._counts[node]
-            task = node if visit == 1 else f"{node}#{visit}"
-            value = self._first_value + len(self._calls)
-            self._calls.append(RecordedCall(task, visit, request, value))
-        return CallDelta(marker(value), (), time.monotonic(), "stop", Usage(0, 0))
+            place = self._lanes.of(node).next()
+            number = self._number(node, place)
+            answer = self._answer(request, node, number)
+            self._calls.append(_Raw(node, place, request, answer, number))
+        usage = Usage(0, 0)
+        return CallDelta(answer.text, (), time.monotonic(), "stop", usage, calls=answer.calls)

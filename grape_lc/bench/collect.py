@@ -18,6 +18,9 @@ _RECENT_GAPS = 256
 current_program: ContextVar[str | None] = ContextVar("grape_bench_program", default=None)
 """The program that calls made in this context belong to; without one they are not recorded."""
 
+current_tenant: ContextVar[str] = ContextVar("grape_bench_tenant", default="")
+"""The tenant of calls made in this context that name none themselves."""
+
 
 class Live(NamedTuple):
     """The state of a collection, for a progress display.
@@ -84,7 +87,7 @@ class MeasuredEngine:
     def stream(self, request: CallRequest) -> Generator[CallDelta, None, None]:
         """Run a call on the inner engine, recorded."""
         program, call = self._begin(request)
-        deltas = self._engine.stream(request)
+        deltas = self._engine.stream(_with_tenant(request))
         try:
             for delta in deltas:
                 self._note(program, call, delta)
@@ -96,7 +99,7 @@ class MeasuredEngine:
     async def astream(self, request: CallRequest) -> AsyncGenerator[CallDelta, None]:
         """Like ``stream``, for the running event loop."""
         program, call = self._begin(request)
-        deltas = self._engine.astream(request)
+        deltas = self._engine.astream(_with_tenant(request))
         try:
             async for delta in deltas:
                 self._note(program, call, delta)
@@ -168,3 +171,10 @@ class MeasuredEngine:
             self._recent.append(max(at - latest, 0.0))
         self._recent.extend([0.0] * (count - 1))
         self._latest[program] = at
+
+
+def _with_tenant(request: CallRequest) -> CallRequest:
+    tenant = current_tenant.get()
+    if not tenant or request.tenant:
+        return request
+    return request.model_copy(update={"tenant": tenant})

@@ -9,11 +9,10 @@ times and begins with an empty prefix cache.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.panel import Panel
@@ -21,6 +20,8 @@ from rich.text import Text
 
 from grape_lc.bench.chrome import chrome_trace
 from grape_lc.bench.collect import MeasuredEngine
+from grape_lc.bench.engines import WARM_UP_TOKENS, MeasurableEngine, empty_cache
+from grape_lc.bench.examples import load_example
 from grape_lc.bench.metrics import Metrics, RunRecord, measure
 from grape_lc.bench.progress import RunProgress
 from grape_lc.bench.report import (
@@ -31,31 +32,18 @@ from grape_lc.bench.report import (
     compare_base,
     comparison_table,
     raw_run,
+    write_text,
 )
 from grape_lc.bench.runner import Graph, RunResult, run_programs
 from grape_lc.bench.settings import DemoSettings, settings_record
-from grape_lc.bench.workload import Arrival, load_problems, poisson_arrivals
+from grape_lc.bench.workload import Arrival, poisson_arrivals
 from grape_lc.engine.base import EngineClient
-from grape_lc.errors import ConfigError, EngineError
 from grape_lc.workflow_package import load_workflow
 
-_RESET_LIMIT_S = 10.0
 _ANSWER_LINES = 24
 
 
-class DemoEngine(EngineClient, Protocol):
-    """What the demo needs of an engine, besides serving a chat model."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc_info: Any) -> None: ...
-
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes; False while calls are running."""
-        ...
-
-
-EngineOf = Callable[[str], DemoEngine]
+EngineOf = Callable[[str], MeasurableEngine]
 GraphOf = Callable[[str, EngineClient, int], Graph]
 
 
@@ -85,7 +73,7 @@ class DemoResult(NamedTuple):
         return json.dumps(document, indent=1) + "\n"
 
 
-def grape_engine(arm: str, settings: DemoSettings, device: str) -> DemoEngine:
+def grape_engine(arm: str, settings: DemoSettings, device: str) -> MeasurableEngine:
     """The real engine of an arm."""
     from grape_lc.runtime.client import GrapeEngine
 
@@ -100,7 +88,10 @@ def workflow_graph(arm: str, engine: EngineClient, max_tokens: int) -> Graph:
 
     workflow: Any = load_workflow("code")
     graph = workflow.build(ChatGrape(engine=engine, temperature=0.0), max_tokens=max_tokens)
-    served: Graph = attach(graph, flow=to_taskflow(graph)) if arm == OURS else graph
+    served: Graph = graph
+    if arm == OURS:
+        # As it is for its first user: what earlier runs taught, or saved, has no part in it.
+        served = attach(graph, to_taskflow(graph), learn=False, learned="memory")
     return served
 
 
@@ -119,16 +110,17 @@ def run_demo(
     Raises ConfigError (problems), and whatever engines and graphs raise; engines are closed in
     every case.
     """
-    problems = load_problems(settings.data, settings.programs, settings.seed)
-    arrivals = poisson_arrivals(problems, settings.rate, settings.seed)
+    example = load_example("code", settings.data)
+    cases = example.draw(settings.programs, settings.seed)
+    arrivals = poisson_arrivals(cases, settings.rate, settings.seed)
     with ExitStack() as stack:
-        engines: dict[str, DemoEngine] = {}
+        engines: dict[str, MeasurableEngine] = {}
         for arm in ARMS:
             console.print(f"starting the {arm} engine", highlight=False)
             engines[arm] = stack.enter_context(engine_of(arm))
         for arm in ARMS:
             console.print(f"warming up {arm}", highlight=False)
-            graph_of(arm, engines[arm], 4).invoke({"problem": "Add two numbers."})
+            graph_of(arm, engines[arm], WARM_UP_TOKENS).invoke(dict(example.warm_up))
         results = _run_all(settings, arrivals, engines, graph_of, console)
     runs = tuple(result.record for result in results)
     shown = next(result for result in results if result.record.arm == OURS)
@@ -145,7 +137,7 @@ def run_demo(
 def _run_all(
     settings: DemoSettings,
     arrivals: Sequence[Arrival],
-    engines: Mapping[str, DemoEngine],
+    engines: Mapping[str, MeasurableEngine],
     graph_of: GraphOf,
     console: Console,
 ) -> list[RunResult]:
@@ -155,7 +147,7 @@ def _run_all(
     results = []
     with RunProgress(console, titles, len(arrivals)) as progress:
         for index, arm in enumerate(settings.order):
-            _empty_cache(arm, engines[arm])
+            empty_cache(arm, engines[arm])
             measured[arm].forget()
 
             def tick(done: int, index: int = index, engine: MeasuredEngine = measured[arm]) -> None:
@@ -168,18 +160,6 @@ def _run_all(
             )
             progress.end(index)
     return results
-
-
-def _empty_cache(arm: str, engine: DemoEngine) -> None:
-    """Reset the prefix cache; what a finished program still holds is freed within moments."""
-    limit = time.monotonic() + _RESET_LIMIT_S
-    while not engine.reset_prefix_cache():
-        if time.monotonic() > limit:
-            raise EngineError(
-                f"the {arm} engine did not empty its prefix cache within {_RESET_LIMIT_S:.0f} s, "
-                "though no call is running"
-            )
-        time.sleep(0.1)
 
 
 def show(settings: DemoSettings, result: DemoResult, console: Console) -> None:
@@ -208,13 +188,7 @@ def write_outputs(
     trace_file: Path | None,
 ) -> None:
     """Write the files that were asked for. Raises ConfigError if one cannot be written."""
-    texts: list[tuple[Path, Callable[[], str]]] = []
     if json_file is not None:
-        texts.append((json_file, lambda: result.to_json(settings_record(settings, device))))
+        write_text(json_file, result.to_json(settings_record(settings, device)))
     if trace_file is not None:
-        texts.append((trace_file, lambda: json.dumps(chrome_trace(result.runs)) + "\n"))
-    for path, text in texts:
-        try:
-            path.write_text(text(), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error}") from error
+        write_text(trace_file, json.dumps(chrome_trace(result.runs)) + "\n")

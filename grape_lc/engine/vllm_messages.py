@@ -1,53 +1,65 @@
 """What a client tells the scheduler, in ``sampling_params.extra_args["grape"]``.
 
-    {"v": 1, "op": "open", "hops": 1}                    request id = key of the open prompt
-    {"v": 1, "op": "append", "key": K, "hops": 1,
+    {"v": 1, "op": "open", "hops": 1, "program": P, "task": T,
+     "hint": {...}}                                      request id = key of the open prompt
+    {"v": 1, "op": "append", "key": K, "hops": 1, "source": T,
      "final": True}                                      request id = a fresh id
-    {"v": 1, "op": "call", "adopt": K | None,
-     "feeds": False, "program": P, "task": T}            a real request
+    {"v": 1, "op": "call", "adopt": K | None, "feeds": False, "program": P, "task": T,
+     "hint": {...}}                                      a real request
 
-``hops`` and ``final`` are optional in an append. A release is an abort of the key. Nothing in
-here raises: an exception in ``add_request`` would end the engine for everybody.
+Everything but ``v``, ``op`` and ``key`` is optional. ``hint`` holds further fields of ``Hint``;
+what is unknown or bad in it is left out, and the rest counts. A release is an abort of the key.
+Nothing in here raises: an exception in ``add_request`` would end the engine for everybody.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grape_lc.scheduler.types import Hint
+
 VERSION = 1
+# No count and no time is as large; integers of any length would not fit a float.
+_MOST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Start an open prompt with the request's prompt tokens."""
+    """Start an open prompt with the request's prompt tokens.
 
-    hops: int
+    bad: names in the message that were left out.
+    """
+
+    hint: Hint
+    bad: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
     """Append the request's prompt tokens to an open prompt.
 
-    hops: new distance, if it changed; final: nothing more will be appended.
+    hops: new distance, if it changed; final: nothing more will be appended; source: the task
+    whose output is waited for now (None: none).
     """
 
     key: str
     hops: int | None
     final: bool
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A real request.
 
-    adopt: the open prompt made for it; feeds: another call waits for it; program: the run that
-    both belong to, if known.
+    adopt: the open prompt made for it. bad: names in the message that were left out.
     """
 
     adopt: str | None
-    feeds: bool
-    program: str | None
+    hint: Hint
+    bad: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,28 @@ class Malformed:
 Message = Open | Append | Call | Malformed
 
 
+def open_prompt(hint: Hint) -> dict[str, Any]:
+    """The message that begins an open prompt."""
+    return {"v": VERSION, "op": "open", "hops": hint.hops, **_names(hint)}
+
+
+def append(key: str, hops: int, source: str | None, *, final: bool) -> dict[str, Any]:
+    """The message that extends an open prompt."""
+    return {
+        "v": VERSION,
+        "op": "append",
+        "key": key,
+        "hops": hops,
+        "final": final,
+        "source": source,
+    }
+
+
+def call(adopt: str | None, hint: Hint) -> dict[str, Any]:
+    """The message that comes with a real request."""
+    return {"v": VERSION, "op": "call", "adopt": adopt, "feeds": hint.feeds, **_names(hint)}
+
+
 def parse(message: Any) -> Message:
     """Read the value of ``extra_args["grape"]``."""
     if not isinstance(message, dict):
@@ -74,23 +108,87 @@ def parse(message: Any) -> Message:
         return Malformed(f"version {message.get('v')!r}, known is {VERSION}", control)
     if op == "open":
         hops = message.get("hops", 1)
-        if _is_hops(hops):
-            return Open(hops)
+        if _is_count(hops):
+            hint, bad = _hint(message, hops=hops)
+            return Open(hint, bad)
         return Malformed(f"hops of an open prompt: {hops!r}", control)
     if op == "append":
         key, hops, final = message.get("key"), message.get("hops"), message.get("final", False)
-        if isinstance(key, str) and (hops is None or _is_hops(hops)) and isinstance(final, bool):
-            return Append(key, hops, final)
+        if isinstance(key, str) and (hops is None or _is_count(hops)) and isinstance(final, bool):
+            source = message.get("source")
+            return Append(key, hops, final, source if isinstance(source, str) else None)
         return Malformed(f"append with key={key!r} hops={hops!r} final={final!r}", control)
     if op == "call":
         adopt, feeds = message.get("adopt"), message.get("feeds", False)
-        program = message.get("program")
-        named = all(name is None or isinstance(name, str) for name in (adopt, program))
-        if named and isinstance(feeds, bool):
-            return Call(adopt, feeds, program)
-        return Malformed(f"call with adopt={adopt!r} feeds={feeds!r} program={program!r}", control)
+        if (adopt is None or isinstance(adopt, str)) and isinstance(feeds, bool):
+            hint, bad = _hint(message, feeds=feeds)
+            return Call(adopt, hint, bad)
+        return Malformed(f"call with adopt={adopt!r} feeds={feeds!r}", control)
     return Malformed(f"op {op!r}, known are open, append, call", control)
 
 
-def _is_hops(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
+def _is_seconds(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < _MOST
+
+
+# What ``hint`` may hold. Absent and None are the same.
+_FIELDS: Mapping[str, Callable[[Any], bool]] = {
+    "flow": _is_text,
+    "tenant": _is_text,
+    "depth": _is_count,
+    "after": _is_names,
+    "source": _is_text,
+    "ttft_s": _is_seconds,
+    "tbt_s": _is_seconds,
+    "deadline_s": _is_seconds,
+}
+
+
+def _hint(message: dict[str, Any], **sure: Any) -> tuple[Hint, tuple[str, ...]]:
+    """The hint of an open prompt or a call, and the names that were left out of it."""
+    fields, bad = dict(sure), []
+    for name in ("program", "task"):
+        value = message.get(name)
+        if isinstance(value, str):
+            fields[name] = value
+        elif value is not None:
+            bad.append(name)
+    more = message.get("hint")
+    if more is None:
+        more = {}
+    elif not isinstance(more, dict):
+        bad.append("hint")
+        more = {}
+    for name, value in more.items():
+        if value is None:
+            continue
+        fits = _FIELDS.get(name) if isinstance(name, str) else None
+        if fits is not None and fits(value):
+            fields[name] = tuple(value) if name == "after" else value
+        else:
+            bad.append(str(name))
+    return Hint(**fields), tuple(bad)
+
+
+def _names(hint: Hint) -> dict[str, Any]:
+    """The fields of a hint that every message takes, as plain data."""
+    more = {name: getattr(hint, name) for name in _FIELDS}
+    more["after"] = list(hint.after)
+    return {
+        "program": hint.program,
+        "task": hint.task,
+        "hint": {name: value for name, value in more.items() if value not in (None, "", [])},
+    }

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vllm import SamplingParams
 
 from grape_lc.engine.vllm_kv import KVLedger
-from grape_lc.scheduler.types import OpenView
+from grape_lc.scheduler.types import Hint, RequestView, Stage
 
 # Ended keys are remembered so that a late call learns why its open prompt is gone.
 _REMEMBERED = 4096
@@ -25,19 +25,11 @@ class OpenPrompt:
     """One open prompt.
 
     request: vLLM's request; its prompt grows, its last token is never computed.
-    hops: calls between the one that decodes now and the one this prompt is for.
-    opened: position in the order of opening.
-    touched: when it was opened or last appended to, seconds of the scheduler's clock.
-    urgent: the last append said that nothing follows.
-    stalled_at: free blocks when vLLM refused to run it in an idle engine; ``None`` otherwise.
+    view: what the policy sees of it; always up to date.
     """
 
     request: Any
-    hops: int
-    opened: int
-    touched: float
-    urgent: bool = False
-    stalled_at: int | None = None
+    view: RequestView
 
 
 class OpenTable:
@@ -53,7 +45,8 @@ class OpenTable:
         self._hold_back = max(1, hold_back)
         self._prompts: dict[str, OpenPrompt] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
-        self._opened = 0
+        self._stalled: set[str] = set()
+        self._stalled_free = 0
 
     def __len__(self) -> int:
         return len(self._prompts)
@@ -75,7 +68,7 @@ class OpenTable:
         """All keys, in the order of opening."""
         return list(self._prompts)
 
-    def open(self, request: Any, hops: int, now: float) -> OpenPrompt:
+    def open(self, request: Any, hint: Hint, seq: int, now: float) -> OpenPrompt:
         """Make an open prompt of a request that is in no queue; changes the request.
 
         Whatever sampling the client asked for, its row is plain greedy: on a CPU, a row with a
@@ -91,27 +84,48 @@ class OpenTable:
             del request._all_token_ids[self._max_tokens :]
             request.num_prompt_tokens = self._max_tokens
             del request.block_hashes[self._max_tokens // self._ledger.block_size :]
-        self._opened += 1
-        prompt = OpenPrompt(request, hops, self._opened, now)
-        self._prompts[request.request_id] = prompt
+        view = RequestView(
+            request.request_id,
+            seq,
+            now,
+            Stage.OPEN,
+            request.num_tokens,
+            hint,
+            hold_back=self._hold_back,
+            touched=now,
+        )
+        prompt = self._prompts[view.id] = OpenPrompt(request, view)
         return prompt
 
-    def append(self, prompt: OpenPrompt, tokens: list[int], now: float) -> None:
-        """Append tokens to an open prompt."""
-        request = prompt.request
+    def append(
+        self,
+        prompt: OpenPrompt,
+        tokens: list[int],
+        now: float,
+        *,
+        final: bool,
+        hops: int | None,
+        source: str | None,
+    ) -> None:
+        """Append tokens to an open prompt; ``hops`` None: as before."""
+        request, view = prompt.request, prompt.view
         tokens = tokens[: max(0, self._max_tokens - request.num_tokens)]
         # A new list: a worker in this process may still hold the old one.
         request.prompt_token_ids = request.prompt_token_ids + tokens
         request._all_token_ids.extend(tokens)
         request.num_prompt_tokens = len(request.prompt_token_ids)
         request.update_block_hashes()
-        prompt.touched = now
-        prompt.stalled_at = None
+        view.tokens = request.num_tokens
+        view.touched = now
+        view.final = final
+        view.hint = replace(view.hint, hops=view.hint.hops if hops is None else hops, source=source)
+        self._unstall(view)
 
     def end(self, key: str, how: str) -> OpenPrompt | None:
         """Forget an open prompt, remembering ``how`` it ended; its request is not touched."""
         prompt = self._prompts.pop(key, None)
         if prompt is not None:
+            self._stalled.discard(key)
             self.remember(key, how)
         return prompt
 
@@ -128,35 +142,47 @@ class OpenTable:
 
     def expired(self, now: float, ttl_s: float) -> list[str]:
         """Keys that were not touched for ``ttl_s`` seconds."""
-        return [key for key, prompt in self._prompts.items() if now - prompt.touched > ttl_s]
+        return [key for key, prompt in self._prompts.items() if now - prompt.view.touched > ttl_s]
 
     def allowed(self, prompt: OpenPrompt) -> int:
         """Most tokens of an open prompt that may be computed."""
         return int(prompt.request.num_tokens) - self._hold_back
 
-    def views(self) -> tuple[OpenView, ...]:
-        """What the policy sees of all open prompts."""
-        free = self._ledger.free_blocks
-        return tuple(
-            OpenView(
-                key=key,
-                hops=prompt.hops,
-                opened=prompt.opened,
-                tokens=prompt.request.num_tokens,
-                computed=prompt.request.num_computed_tokens,
-                pending=max(0, self.allowed(prompt) - prompt.request.num_computed_tokens),
-                held_blocks=self._ledger.held(key),
-                urgent=prompt.urgent,
-                stalled=prompt.stalled_at == free,
-            )
-            for key, prompt in self._prompts.items()
-        )
+    def look(self, prompt: OpenPrompt) -> None:
+        """What an open prompt has computed or holds changed: bring its view up to date."""
+        prompt.view.computed = prompt.request.num_computed_tokens
+        prompt.view.held_blocks = self._ledger.held(prompt.view.id)
+
+    def ran(self, prompt: OpenPrompt, now: float) -> None:
+        """An open prompt computed something."""
+        self.look(prompt)
+        prompt.view.touched = now
+        self._unstall(prompt.view)
+
+    def stall(self, prompt: OpenPrompt) -> None:
+        """vLLM refused to run it in an engine that did nothing else.
+
+        It need not be tried again until it grows, or the number of free blocks changes.
+        """
+        self._stalled_free = self._ledger.free_blocks
+        self._stalled.add(prompt.view.id)
+        prompt.view.stalled = True
+
+    def notice(self, free: int) -> None:
+        """So many blocks are free now."""
+        if self._stalled and free != self._stalled_free:
+            for key in list(self._stalled):
+                self._unstall(self._prompts[key].view)
+
+    def _unstall(self, view: RequestView) -> None:
+        view.stalled = False
+        self._stalled.discard(view.id)
 
     def problems(self) -> list[str]:
         """Every broken invariant, each with its key and values."""
         found = []
         for key, prompt in self._prompts.items():
-            request = prompt.request
+            request, view = prompt.request, prompt.view
             computed, tokens = request.num_computed_tokens, request.num_tokens
             checks = {
                 f"status {request.status.name}": request.status.name == "WAITING",
@@ -171,6 +197,8 @@ class OpenTable:
                 f"{len(request.block_hashes)} block hashes": len(request.block_hashes)
                 <= tokens // self._ledger.block_size,
                 "has output or drafts": not (request.spec_token_ids or request.num_output_tokens),
+                f"seen as {view}": (view.tokens, view.computed, view.held_blocks, view.stalled)
+                == (tokens, computed, self._ledger.held(key), key in self._stalled),
             }
             found += [f"open prompt {key}: {text}" for text, holds in checks.items() if not holds]
             found += [f"open prompt {key}: {text}" for text in self._ledger.problems(key, computed)]

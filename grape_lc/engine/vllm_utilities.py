@@ -26,7 +26,27 @@ def grape_release_all(core: Any) -> int:
     return int(scheduler.grape_release_all()) if hasattr(scheduler, "grape_release_all") else 0
 
 
+def grape_steps(core: Any) -> list[list[float]]:
+    """Steps measured since the last question: rows, tokens, kv_tokens, attention, seconds.
+
+    Empty where the engine was not told to keep them (``grape_log_steps``).
+    """
+    scheduler = core.scheduler
+    return scheduler.grape_steps() if hasattr(scheduler, "grape_steps") else []
+
+
+def grape_records(core: Any) -> list[str]:
+    """Settings and records of the last steps, as lines of JSON.
+
+    Empty where the engine was not told to keep them (``grape_trace``).
+    """
+    scheduler = core.scheduler
+    return scheduler.grape_records() if hasattr(scheduler, "grape_records") else []
+
+
 def install_utilities() -> None:
-    """Make both callable by name; called when the scheduler's module is imported."""
+    """Make them callable by name; called when the scheduler's module is imported."""
     EngineCore.grape_stats = grape_stats
     EngineCore.grape_release_all = grape_release_all
+    EngineCore.grape_steps = grape_steps
+    EngineCore.grape_records = grape_records

@@ -12,9 +12,9 @@ from grape_lc.flow.events import (
 from grape_lc.flow.explain import Explanation
 from grape_lc.flow.lowering import Edge, MicroTask, MicroTaskGraph, lower
 from grape_lc.flow.sampling import Sampling
+from grape_lc.flow.targets import Targets
 from grape_lc.flow.taskflow import FlowRunner, Task, TaskFlow
 from grape_lc.flow.template import (
-    TRANSDUCERS,
     Literal_,
     MessageTemplate,
     PromptLike,
@@ -22,12 +22,22 @@ from grape_lc.flow.template import (
     Segment,
     Slot,
     StaticRun,
-    Transducer,
-    TransducerStream,
     literal_to_template,
     parse_template,
 )
-from grape_lc.flow.variables import InputVar, IntermediateVar, OutputVar, Variable
+from grape_lc.flow.transducers import (
+    TRANSDUCERS,
+    Transducer,
+    TransducerStream,
+    parse_transducer,
+)
+from grape_lc.flow.variables import (
+    InputVar,
+    IntermediateVar,
+    NewestVar,
+    OutputVar,
+    Variable,
+)
 
 __all__ = [
     "TRANSDUCERS",
@@ -42,6 +52,7 @@ __all__ = [
     "MessageTemplate",
     "MicroTask",
     "MicroTaskGraph",
+    "NewestVar",
     "OutputVar",
     "ProgramFinished",
     "PromptLike",
@@ -50,6 +61,7 @@ __all__ = [
     "Segment",
     "Slot",
     "StaticRun",
+    "Targets",
     "Task",
     "TaskFinished",
     "TaskFlow",
@@ -62,4 +74,5 @@ __all__ = [
     "literal_to_template",
     "lower",
     "parse_template",
+    "parse_transducer",
 ]

@@ -16,17 +16,33 @@ if TYPE_CHECKING:
 class TaskGraph:
     """Edges between tasks, all by name; for tasks with distinct names and outputs.
 
+    choices: the variables of which each NewestVar is the newest.
     tasks: in the order of declaration, which breaks every tie.
     upstreams: for each task, the tasks whose outputs its prompt reads, as it reads them first.
+    needs: the same in groups, one for each text that it reads: of a group one task is enough. Texts
+        that an input may be need none.
     downstreams: for each task, the tasks that read its output, in the order of declaration.
     """
 
-    def __init__(self, tasks: tuple[Task, ...]) -> None:
+    def __init__(
+        self, tasks: tuple[Task, ...], choices: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self.tasks = tasks
+        self.choices = choices or {}
         writers = {task.output: task.name for task in tasks}
-        self.upstreams: Mapping[str, tuple[str, ...]] = {
-            task.name: tuple(writers[name] for name in task.prompt.variables if name in writers)
+        read = {
+            task.name: [self.choices.get(name, (name,)) for name in task.prompt.variables]
             for task in tasks
+        }
+        self.upstreams: Mapping[str, tuple[str, ...]] = {
+            task: tuple(dict.fromkeys(writers[n] for of in groups for n in of if n in writers))
+            for task, groups in read.items()
+        }
+        self.needs: Mapping[str, tuple[tuple[str, ...], ...]] = {
+            task: tuple(
+                tuple(writers[n] for n in of) for of in groups if all(n in writers for n in of)
+            )
+            for task, groups in read.items()
         }
         downstreams: dict[str, list[str]] = {task.name: [] for task in tasks}
         for name, upstreams in self.upstreams.items():

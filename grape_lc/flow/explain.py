@@ -11,164 +11,25 @@ A prefill follows the prompt's order, so each part waits for all that stands in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
+from grape_lc.flow.explanation import (
+    CHARACTERS_PER_TOKEN,
+    NOTHING,
+    Amount,
+    Explanation,
+    Never,
+    StreamsIn,
+    TaskExplanation,
+    Waits,
+)
+from grape_lc.flow.json_paths import PREFIX
 from grape_lc.flow.taskflow import Task, TaskFlow
 from grape_lc.flow.template import Literal_, Slot, StaticRun
 
-CHARACTERS_PER_TOKEN = 4
-"""What an estimate assumes when there is no tokenizer at hand."""
+__all__ = ["Explanation", "estimate", "explain", "explain_task"]
 
 _EXCERPT = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A number of prompt tokens, as far as it is known.
-
-    tokens: of literal text and of inputs whose values were given.
-    unsized: slots of inputs whose values were not given.
-    """
-
-    tokens: int
-    unsized: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsIn:
-    """A slot that fills while its upstream task decodes.
-
-    source: the upstream task. slot: as it stands in the prompt.
-    tokens_at_most: the upstream's ``max_tokens``; None when it has none.
-    after: tasks that must be complete first since their slots stand in front; this one may
-        have come far by then, and only the rest streams.
-    """
-
-    source: str
-    slot: str
-    tokens_at_most: int | None
-    after: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """A part that goes in as a whole, once the tasks are complete whose slots stand in front.
-
-    text: an excerpt of the template, white space folded.
-    amount: its size; None when it is the output of a task.
-    tokens_at_most: the ``max_tokens`` of that task; None when it has none, or for known text.
-    until: the tasks that must be complete.
-    meanwhile: an upstream task that starts only after those, so that this part is prefilled
-        while it decodes; None when the call may have nothing else to wait for.
-    why: the same in words, for readers who see the prompt.
-    """
-
-    text: str
-    amount: Amount | None
-    tokens_at_most: int | None
-    until: tuple[str, ...]
-    meanwhile: str | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskExplanation:
-    """One task's prompt; ``streams_in`` and ``waits`` each in prompt order."""
-
-    task: str
-    known_at_start: Amount
-    streams_in: tuple[StreamsIn, ...]
-    waits: tuple[Waits, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """All tasks in the flow's order. ``str()`` gives a table, ``to_dict()`` plain data.
-
-    estimated: token numbers are characters / CHARACTERS_PER_TOKEN, marked ``~`` in the table.
-    notes: what the numbers leave out.
-    """
-
-    flow: str
-    estimated: bool
-    tasks: tuple[TaskExplanation, ...]
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold."""
-        return {
-            "flow": self.flow,
-            "estimated": self.estimated,
-            "tasks": [
-                {
-                    "task": row.task,
-                    "known_at_start": row.known_at_start.tokens,
-                    "unsized_at_start": list(row.known_at_start.unsized),
-                    "streams_in": [
-                        {
-                            "from": part.source,
-                            "slot": part.slot,
-                            "tokens_at_most": part.tokens_at_most,
-                            "after": list(part.after),
-                        }
-                        for part in row.streams_in
-                    ],
-                    "waits": [
-                        {
-                            "text": part.text,
-                            "tokens": part.amount.tokens if part.amount else None,
-                            "unsized": list(part.amount.unsized) if part.amount else [],
-                            "tokens_at_most": part.tokens_at_most,
-                            "until": list(part.until),
-                            "meanwhile": part.meanwhile,
-                            "why": part.why,
-                        }
-                        for part in row.waits
-                    ],
-                }
-                for row in self.tasks
-            ],
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        table = [("task", "known at start", "streams in", "must wait")]
-        for row in self.tasks:
-            table += zip_longest(
-                [row.task],
-                [self._amount(row.known_at_start)],
-                [self._streams(part) for part in row.streams_in] or ["-"],
-                [self._waits(part) for part in row.waits] or ["-"],
-                fillvalue="",
-            )
-        widths = [max(len(line[column]) for line in table) for column in range(4)]
-        table.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2], "-" * widths[3]))
-        lines = [f"Flow {self.flow!r}: prompt tokens by the time at which they can be prefilled"]
-        for line in table:
-            cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join([*lines, *self.notes])
-
-    def _amount(self, amount: Amount) -> str:
-        parts = list(amount.unsized)
-        if amount.tokens or not parts:
-            mark = "~" if self.estimated and amount.tokens else ""
-            parts.insert(0, f"{mark}{amount.tokens}")
-        return " + ".join(parts)
-
-    def _streams(self, part: StreamsIn) -> str:
-        text = f"{part.slot} from {part.source!r}, {_limit(part.tokens_at_most)}"
-        if part.after:
-            text += f", only once {_names(part.after)} complete"
-        return text
-
-    def _waits(self, part: Waits) -> str:
-        if part.amount is None:
-            return f"{part.text}, {_limit(part.tokens_at_most)}: {part.why}"
-        return f"{self._amount(part.amount)}: {part.why}: {part.text!r}"
 
 
 def explain(
@@ -176,9 +37,10 @@ def explain(
     inputs: Mapping[str, str] | None = None,
     count_tokens: Callable[[str], int] | None = None,
 ) -> Explanation:
-    """Which tokens of each prompt are known at the start, stream in, or must wait.
+    """Which tokens of each prompt are known at the start, stream in, must wait, or never come.
 
-    inputs: values of input variables, as many as are known; they only give sizes.
+    inputs: values of input variables, as many as are known; they only give sizes. An opaque
+        one that is given is taken for one that runs give.
     count_tokens: tokens of a text, without special tokens, such as an engine's
         ``count_tokens``; without it the numbers are estimates.
 
@@ -188,7 +50,7 @@ def explain(
     flow.validate_flow()
     inputs = {} if inputs is None else inputs
     flow.check_inputs(inputs, partial=True)
-    count = _estimate if count_tokens is None else count_tokens
+    count = estimate if count_tokens is None else count_tokens
     rows = tuple(_explain_task(flow, task, inputs, count) for task in flow.order())
     notes = []
     if count_tokens is None:
@@ -203,37 +65,93 @@ def explain(
     return Explanation(flow.name, count_tokens is None, rows, tuple(notes))
 
 
+def explain_task(
+    flow: TaskFlow,
+    task: str,
+    newest: Mapping[str, str | None],
+    inputs: Mapping[str, str] | None = None,
+    count_tokens: Callable[[str], int] | None = None,
+) -> TaskExplanation:
+    """The same of one task, for a way that a run takes.
+
+    newest: the task that each NewestVar stands for; None: for an input.
+    """
+    count = estimate if count_tokens is None else count_tokens
+    return _explain_task(flow, flow.task(task), inputs or {}, count, newest)
+
+
 def _explain_task(
-    flow: TaskFlow, task: Task, inputs: Mapping[str, str], count: Callable[[str], int]
+    flow: TaskFlow,
+    task: Task,
+    inputs: Mapping[str, str],
+    count: Callable[[str], int],
+    newest: Mapping[str, str | None] | None = None,
 ) -> TaskExplanation:
     writers = {other.output: other for other in flow.tasks}
+    choices: dict[str, list[Task]] = {}
+    for name, of in flow.choices.items():
+        if newest is not None and name in newest:
+            if (chosen := newest[name]) is not None:
+                writers[name] = flow.task(chosen)
+        # Of several the last one stands for all: which it will be is not known.
+        elif several := [writers[n] for n in of if n in writers]:
+            writers[name] = several[-1]
+            choices[name] = several
+    opaque = {
+        var.name: var.description
+        for var in flow.variables
+        if var.kind == "input" and var.opaque and var.name not in inputs
+    }
     front = _Front(flow, task)
-    known = Amount(0, ())
+    known = NOTHING
     streams: list[StreamsIn] = []
     waits: list[Waits] = []
-    for piece in task.prompt.cut_at(writers):
-        if isinstance(piece, Slot):
+    pieces = task.prompt.cut_at({*writers, *opaque})
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, StaticRun):
+            amount = _measure(piece, inputs, count)
+            if front.slots or front.early:
+                why = f"known text {front.reason()}"
+                waits.append(front.wait(_excerpt(piece), amount, None, why, place))
+            else:
+                known = amount
+        elif piece.variable in opaque:
+            rest = [_measure(p, inputs, count) for p in pieces[place:] if isinstance(p, StaticRun)]
+            behind = (p.variable for p in pieces[place:] if isinstance(p, Slot))
+            sources = tuple(dict.fromkeys(writers[v].name for v in behind if v in writers))
+            why = opaque[piece.variable]
+            never = Never(str(piece), why, sum(rest, NOTHING), sources, place)
+            return TaskExplanation(task.name, known, tuple(streams), tuple(waits), never)
+        else:
             writer = writers[piece.variable]
             limit = writer.sampling.max_tokens
             if writer.name in front.complete:
                 why = f"output of {writer.name!r}, {front.reason()}"
-                waits.append(front.wait(str(piece), None, limit, why))
+                waits.append(front.wait(str(piece), None, limit, why, place, writer.name))
             else:
                 after = front.last_before(writer.name)
-                streams.append(StreamsIn(writer.name, str(piece), limit, after))
+                whole = not _fills_early(piece)
+                several = choices.get(piece.variable, [writer])
+                one_of = tuple(other.name for other in several)
+                streams.append(
+                    StreamsIn(writer.name, str(piece), _most(several), after, whole, place, one_of)
+                )
             front.add(piece, writer.name)
-        elif front.slots:
-            amount = _measure(piece, inputs, count)
-            waits.append(front.wait(_excerpt(piece), amount, None, f"known text {front.reason()}"))
-        else:
-            known = _measure(piece, inputs, count)
     return TaskExplanation(task.name, known, tuple(streams), tuple(waits))
+
+
+def _most(writers: Iterable[Task]) -> int | None:
+    """The most tokens that one of several answers may have; None: there is no limit."""
+    limits = [task.sampling.max_tokens for task in writers]
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if len(known) == len(limits) else None
 
 
 class _Front:
     """The upstream slots that stand in front of a place in a task's prompt.
 
-    slots: source task of each slot, in prompt order.
+    slots: source task of each slot, in prompt order, but for those that are
+    early: slots that are full before their source has ended.
     complete: tasks that are complete once all of these slots are.
     """
 
@@ -241,11 +159,16 @@ class _Front:
         self._flow = flow
         self._upstream = flow.upstream(task)
         self.slots: dict[Slot, str] = {}
+        self.early: dict[Slot, str] = {}
         self.complete: set[str] = set()
 
     def add(self, slot: Slot, source: str) -> None:
-        self.slots[slot] = source
-        self.complete |= {source, *self._flow.ancestors(source)}
+        self.complete |= self._flow.ancestors(source)
+        if _fills_early(slot) and source not in self.complete:
+            self.early[slot] = source
+        else:
+            self.slots[slot] = source
+            self.complete.add(source)
 
     def last(self, sources: Iterable[str]) -> tuple[str, ...]:
         """Those of the tasks that no other of them waits for to end: the rest ends before."""
@@ -259,20 +182,42 @@ class _Front:
         return self.last(name for name in self.slots.values() if name not in ended)
 
     def meanwhile(self) -> str | None:
-        """The first upstream, in prompt order, that starts only when all in front is complete."""
-        needed = set(self.slots.values())
-        return next((n for n in self._upstream if needed <= self._flow.ancestors(n)), None)
+        """The first upstream, in prompt order, that still decodes when all in front is full."""
+        needed, early = set(self.slots.values()), set(self.early.values())
+        for name in self._upstream:
+            ended = self._flow.ancestors(name)
+            if needed <= ended and early <= ended | {name}:
+                return name
+        return None
 
     def reason(self) -> str:
         """Why a part at this place waits."""
         until = self.last(self.slots.values())
-        slots = " and ".join(str(slot) for slot, source in self.slots.items() if source in until)
+        slots = " and ".join(
+            [
+                *(str(slot) for slot, source in self.early.items() if source not in self.complete),
+                *(str(slot) for slot, source in self.slots.items() if source in until),
+            ]
+        )
         meanwhile = self.meanwhile()
         return f"behind {slots}" + (f" (while {meanwhile!r} decodes)" if meanwhile else "")
 
-    def wait(self, text: str, amount: Amount | None, limit: int | None, why: str) -> Waits:
+    def wait(
+        self,
+        text: str,
+        amount: Amount | None,
+        limit: int | None,
+        why: str,
+        place: int,
+        source: str | None = None,
+    ) -> Waits:
         until = self.last(self.slots.values())
-        return Waits(text, amount, limit, until, self.meanwhile(), why)
+        return Waits(text, amount, limit, until, self.meanwhile(), why, source, place)
+
+
+def _fills_early(slot: Slot) -> bool:
+    """Whether a slot may be full before its source has ended: a field of a JSON document."""
+    return any(stage.startswith(PREFIX) for stage in slot.transducer.name.split("|"))
 
 
 def _measure(run: StaticRun, inputs: Mapping[str, str], count: Callable[[str], int]) -> Amount:
@@ -284,14 +229,15 @@ def _measure(run: StaticRun, inputs: Mapping[str, str], count: Callable[[str], i
             if isinstance(segment, Literal_):
                 text += segment.text
             elif segment.variable in inputs:
-                text += segment.transducer.apply(inputs[segment.variable])
+                text += segment.text(inputs[segment.variable])
             else:
                 unsized[str(segment)] = None
         tokens += count(text) if text else 0
     return Amount(tokens, tuple(unsized))
 
 
-def _estimate(text: str) -> int:
+def estimate(text: str) -> int:
+    """Tokens of a text where there is no tokenizer."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)  # rounded up
 
 
@@ -305,12 +251,4 @@ def _unsized(row: TaskExplanation) -> Iterable[str]:
     yield from row.known_at_start.unsized
     for part in row.waits:
         yield from part.amount.unsized if part.amount else ()
-
-
-def _limit(tokens: int | None) -> str:
-    return "no limit" if tokens is None else f"at most {tokens}"
-
-
-def _names(tasks: Sequence[str]) -> str:
-    verb = "is" if len(tasks) == 1 else "are"
-    return f"{' and '.join(map(repr, tasks))} {verb}"
+    yield from row.never.amount.unsized if row.never else ()

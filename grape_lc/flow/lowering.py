@@ -85,8 +85,9 @@ class MicroTaskGraph:
         """Check what every lowered graph keeps to; raises FlowError or CycleError.
 
         Ids are unique; edges join known micro-tasks; nothing waits for itself; a partial edge
-        goes from a decode to a dynamic prefill of another task; each dynamic prefill has one
-        source; a task is one strong chain that ends in its only decode.
+        goes from a decode to a dynamic prefill of another task; each dynamic prefill has a
+        source, that of a NewestVar one for each task that may write it, and none twice; a task is
+        one strong chain that ends in its only decode.
         """
         nodes = {node.id: node for node in self.nodes}
         if len(nodes) < len(self.nodes):
@@ -128,11 +129,17 @@ class MicroTaskGraph:
             raise CycleError(f"micro-tasks wait for each other: {', '.join(stuck)}")
 
     def _check_sources(self) -> None:
-        fed = Counter(edge.dst for edge in self.edges if edge.kind == "partial")
-        for node in self.nodes:
-            if node.kind == "prefill" and node.nature == "dynamic" and fed[node.id] != 1:
+        partial = Counter((edge.src, edge.dst) for edge in self.edges if edge.kind == "partial")
+        for (src, dst), count in partial.items():
+            if count > 1:
                 raise FlowError(
-                    f"dynamic prefill {node.id!r} is fed by {fed[node.id]} partial edges, not 1"
+                    f"dynamic prefill {dst!r} is fed by {count} partial edges from {src!r}, not 1"
+                )
+        fed = {dst for _, dst in partial}
+        for node in self.nodes:
+            if node.kind == "prefill" and node.nature == "dynamic" and node.id not in fed:
+                raise FlowError(
+                    f"dynamic prefill {node.id!r} is fed by 0 partial edges, not 1 or more"
                 )
 
 
@@ -179,15 +186,20 @@ def lower(flow: TaskFlow, *, chunk: int = 16) -> MicroTaskGraph:
         raise ConfigError(f"chunk is {chunk}; a partial edge hands over at least 1 token")
     flow.validate_flow()
     decode_of = {task.output: f"{task.name}/decode" for task in flow.tasks}
+    written = {name for name, of in flow.choices.items() if not decode_of.keys().isdisjoint(of)}
     nodes: list[MicroTask] = []
     edges: list[Edge] = []
     for task in flow.order():
         chain: list[MicroTask] = []
-        for piece in task.prompt.cut_at(decode_of):
+        for piece in task.prompt.cut_at({*decode_of, *written}):
             node_id = f"{task.name}/prefill:{len(chain)}"
             if isinstance(piece, Slot):
                 chain.append(MicroTask(node_id, task.name, "prefill", (piece,), "dynamic"))
-                edges.append(Edge(decode_of[piece.variable], node_id, "partial", chunk))
+                edges += [
+                    Edge(decode_of[source], node_id, "partial", chunk)
+                    for source in flow.choices.get(piece.variable, (piece.variable,))
+                    if source in decode_of
+                ]
             else:
                 chain.append(MicroTask(node_id, task.name, "prefill", piece.segments, "static"))
         chain.append(MicroTask(decode_of[task.output], task.name, "decode", (), "dynamic"))

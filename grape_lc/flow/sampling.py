@@ -12,7 +12,10 @@ class Sampling(BaseModel):
 
     The defaults of a model are those of its ``generation_config.json``, as on vLLM's
     OpenAI server. ``max_tokens=None`` lets the answer fill what the model can hold.
-    ``extra`` passes any further field of ``vllm.SamplingParams`` through unchanged.
+    ``structured_outputs`` restricts the answer; it holds one of vLLM's constraints: ``json`` (a
+    JSON schema), ``json_object`` (True), ``regex``, ``choice``, ``grammar`` or ``structural_tag``.
+    ``logprobs`` asks for the log probability of each token, and of so many of the likeliest in
+    its place. ``extra`` passes any further field of ``vllm.SamplingParams`` through unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -25,4 +28,6 @@ class Sampling(BaseModel):
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    logprobs: int | None = Field(default=None, ge=0)
+    structured_outputs: dict[str, Any] | None = None
     extra: dict[str, Any] = Field(default_factory=dict)

@@ -35,8 +35,16 @@ from grape_lc.flow._graph import TaskGraph
 from grape_lc.flow._model import FlowModel, as_flow_error
 from grape_lc.flow.events import FlowEvent, FlowResult, ProgramFinished, TaskFinished, TokenUsage
 from grape_lc.flow.sampling import Sampling
+from grape_lc.flow.targets import Targets
 from grape_lc.flow.template import PromptLike, PromptTemplate
-from grape_lc.flow.variables import AnyVariable, InputVar, IntermediateVar, OutputVar, Variable
+from grape_lc.flow.variables import (
+    AnyVariable,
+    InputVar,
+    IntermediateVar,
+    NewestVar,
+    OutputVar,
+    Variable,
+)
 
 if TYPE_CHECKING:
     from grape_lc.flow.explain import Explanation
@@ -73,12 +81,14 @@ class Task(FlowModel):
     name: unique in the flow, not blank.
     prompt: what is sent; its slots name the variables that the task reads.
     output: name of the variable that the answer is written to.
+    targets: how soon its answer is wanted, where that differs from its flow's targets.
     """
 
     name: str
     prompt: PromptTemplate
     output: str
     sampling: Sampling = Sampling()
+    targets: Targets = Targets()
 
     @classmethod
     def _subject(cls, data: dict[str, Any]) -> str:
@@ -95,6 +105,8 @@ class Task(FlowModel):
 class TaskFlow(FlowModel):
     """A graph of tasks; see the text of this module for how to build one.
 
+    ``targets`` says how soon answers are wanted, of every task that has no targets of its own.
+
     Raises, like ``add_variable`` and ``add_task``, FlowFormatError, PromptSyntaxError,
     DuplicateNameError, UnknownVariableError, WrittenTwiceError and CycleError. Methods that
     take a task take it or its name, and raise FlowError for one that is not here.
@@ -106,6 +118,7 @@ class TaskFlow(FlowModel):
     name: str = "flow"
     variables: tuple[AnyVariable, ...] = ()
     tasks: tuple[Task, ...] = ()
+    targets: Targets = Targets()
 
     @model_validator(mode="after")
     def _parts_fit(self) -> TaskFlow:
@@ -116,9 +129,10 @@ class TaskFlow(FlowModel):
 
     def add_variable(self, var: _V) -> _V:
         """Declare a variable and return it."""
-        if not isinstance(var, (InputVar, IntermediateVar, OutputVar)):
+        if not isinstance(var, (InputVar, IntermediateVar, OutputVar, NewestVar)):
             raise FlowFormatError(
-                f"add_variable takes an InputVar, IntermediateVar or OutputVar, not {var!r}"
+                "add_variable takes an InputVar, IntermediateVar, OutputVar or NewestVar, not "
+                f"{var!r}"
             )
         _check_variable(var, {v.name: v for v in self.variables})
         self.variables = (*self.variables, var)
@@ -131,6 +145,7 @@ class TaskFlow(FlowModel):
         *,
         name: str | None = None,
         sampling: Sampling | None = None,
+        targets: Targets | None = None,
         **sampling_fields: Any,
     ) -> Task:
         """Declare a task that writes ``task_output``, and return it.
@@ -139,6 +154,7 @@ class TaskFlow(FlowModel):
             MessageTemplates, or a PromptTemplate. Its variables are declared before.
         name: the name of the output variable when not given.
         sampling: a Sampling, or its fields as keywords, such as ``max_tokens=200``.
+        targets: of this task; those it leaves open are the flow's.
         """
         output = self._declared(task_output)
         name = output if name is None else name
@@ -151,6 +167,7 @@ class TaskFlow(FlowModel):
             prompt=template,
             output=output,
             sampling=_sampling(name, sampling, sampling_fields),
+            targets=Targets() if targets is None else targets,
         )
         _check_task(
             task,
@@ -159,8 +176,9 @@ class TaskFlow(FlowModel):
             {t.name for t in self.tasks},
         )
         tasks = (*self.tasks, task)
-        if any(output in other.prompt.variables for other in self.tasks):
-            _ = TaskGraph(tasks).order  # raises when the new task closes a cycle
+        read = {name for other in tasks for name in self.read_by(other)}
+        if output in read:
+            _ = TaskGraph(tasks, self.choices).order  # raises when the new task closes a cycle
         self.tasks = tasks
         return task
 
@@ -193,9 +211,9 @@ class TaskFlow(FlowModel):
             raise FlowError(f"flow {self.name!r} has no task: declare one with add_task")
         self.order()
         written = {task.output for task in self.tasks}
-        read = {name for task in self.tasks for name in task.prompt.variables}
+        read = {name for task in self.tasks for name in self.read_by(task)}
         for var in self.variables:
-            if var.kind != "input" and var.name not in written:
+            if var.kind not in ("input", "newest") and var.name not in written:
                 raise NeverWrittenError(
                     f"no task writes {_describe(var)}; the tasks write: "
                     + _list(f"{t.output!r} ({t.name!r})" for t in self.tasks)
@@ -244,6 +262,23 @@ class TaskFlow(FlowModel):
 
     # -- asking -----------------------------------------------------------------------------
 
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """The variables of which each NewestVar is the newest, by its name."""
+        return self._graph.choices
+
+    def written_by(self, task: Task) -> tuple[str, ...]:
+        """The variables that a task's answer is from its first token on: its output, and each
+        NewestVar that this is one of.
+        """
+        newest = (name for name, of in self.choices.items() if task.output in of)
+        return (task.output, *newest)
+
+    def read_by(self, task: Task) -> tuple[str, ...]:
+        """Variables that a prompt reads, and those behind each NewestVar of it."""
+        choices = self.choices
+        return tuple(n for v in task.prompt.variables for n in (v, *choices.get(v, ())))
+
     def variable(self, name: str) -> Variable:
         """The variable of this name. Raises UnknownVariableError."""
         for var in self.variables:
@@ -275,6 +310,10 @@ class TaskFlow(FlowModel):
         """Names of the tasks whose outputs this one reads, as its prompt reads them first."""
         return self._graph.upstreams[self._name(task)]
 
+    def needs(self, task: Task | str) -> tuple[tuple[str, ...], ...]:
+        """The upstreams in groups, one for each text of the prompt; of a group one is enough."""
+        return self._graph.needs[self._name(task)]
+
     def downstream(self, task: Task | str) -> tuple[str, ...]:
         """Names of the tasks that read this one's output, in the order of declaration."""
         return self._graph.downstreams[self._name(task)]
@@ -292,15 +331,17 @@ class TaskFlow(FlowModel):
 
     @property
     def _graph(self) -> TaskGraph:
-        """The graph of the tasks, kept until ``tasks`` is another tuple.
+        """The graph of the tasks, kept until ``tasks`` or ``variables`` is another tuple.
 
         It lies where functools.cached_property would put it, so that pydantic leaves it out of
         dumps and comparisons.
         """
-        graph = self.__dict__.get("_graph_memo")
-        if not isinstance(graph, TaskGraph) or graph.tasks is not self.tasks:
-            graph = self.__dict__["_graph_memo"] = TaskGraph(self.tasks)
-        return graph
+        memo: tuple[object, object, TaskGraph] | None = self.__dict__.get("_graph_memo")
+        if memo is None or memo[0] is not self.tasks or memo[1] is not self.variables:
+            choices = {var.name: var.of for var in self.variables if isinstance(var, NewestVar)}
+            memo = (self.tasks, self.variables, TaskGraph(self.tasks, choices))
+            self.__dict__["_graph_memo"] = memo
+        return memo[2]
 
     def _name(self, task: Task | str) -> str:
         name = task if isinstance(task, str) else task.name
@@ -321,12 +362,16 @@ class TaskFlow(FlowModel):
     def to_json(self) -> str:
         """The flow as JSON text, which ``from_json`` reads.
 
-        Raises FlowFormatError when a sampling field holds what JSON cannot express.
+        Raises FlowFormatError when a sampling field holds what JSON cannot express, or a text what
+        UTF-8 cannot: half of a surrogate pair.
         """
         try:
             text = json.dumps(
                 self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, indent=2
             )
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise FlowFormatError(self._not_utf_8(error)) from error
         except ValueError as error:
             raise FlowFormatError(f"flow {self.name!r} cannot be JSON: {error}") from error
         # Sampling.extra holds anything: numbers as keys, say, would come back as strings.
@@ -338,6 +383,16 @@ class TaskFlow(FlowModel):
                 f"task {_list(map(repr, changed))}"
             )
         return text
+
+    def _not_utf_8(self, error: UnicodeEncodeError) -> str:
+        lone = error.object[error.start]
+        data = {task.name: task.model_dump(mode="json") for task in self.tasks}
+        tasks = [name for name in data if lone in json.dumps(data[name], ensure_ascii=False)]
+        where = f" (task {_list(map(repr, tasks))})" if tasks else ""
+        return (
+            f"flow {self.name!r} cannot be written as JSON: it has the half of a surrogate pair "
+            f"{lone!r}{where}; write the whole character"
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TaskFlow:
@@ -366,7 +421,7 @@ class TaskFlow(FlowModel):
         """Run the flow and yield its events.
 
         Raises at once FlowInputError and what ``validate_flow`` raises; while it runs,
-        EngineError or RequestError.
+        EngineError, RequestError, or TransducerError when an answer does not fit a slot.
         """
         self.validate_flow()
         self.check_inputs(inputs)
@@ -422,6 +477,14 @@ def _check_variable(var: Variable, declared: Mapping[str, Variable]) -> None:
             f"variable {var.name!r} is declared twice: {_describe(declared[var.name])} exists; "
             f"names in use: {_list(map(repr, declared))}"
         )
+    if isinstance(var, NewestVar):
+        for name in var.of:
+            if name not in declared or declared[name].kind == "newest":
+                raise UnknownVariableError(
+                    f"{_describe(var)} names {name!r}, which is no input, intermediate or output "
+                    "declared before it; those are: "
+                    + _list(map(_describe, (v for v in declared.values() if v.kind != "newest")))
+                )
 
 
 def _check_task(
@@ -442,16 +505,22 @@ def _check_task(
                 f"task {task.name!r} {verb} {name!r}, which is not declared; variables: "
                 + _list(map(_describe, variables.values()))
             )
-    if variables[task.output].kind == "input" or task.output in writers:
+    if variables[task.output].kind in ("input", "newest") or task.output in writers:
         writer = writers.get(task.output)
         raise WrittenTwiceError(
             f"task {task.name!r} writes {_describe(variables[task.output])}, which "
-            + ("every run gives" if writer is None else f"task {writer.name!r} writes")
+            + (
+                f"task {writer.name!r} writes"
+                if writer is not None
+                else "every run gives"
+                if variables[task.output].kind == "input"
+                else "is one of several others"
+            )
             + "; variables without a writer: "
             + _list(
                 repr(var.name)
                 for var in variables.values()
-                if var.kind != "input" and var.name not in writers
+                if var.kind not in ("input", "newest") and var.name not in writers
             )
         )
     if task.output in task.prompt.variables:

@@ -4,8 +4,7 @@ r"""Prompt templates: literal text and slots that are filled with the values of 
      └ literal ┘└ slot ┘└ literal ┘└ slot, with a transducer ┘
 
 ``{{`` and ``}}`` stand for braces. A transducer changes the value on its way into the
-prompt; each one also works on a stream, so that a prompt can grow while its slot's value
-is still being written.
+prompt (transducers.py).
 """
 
 from __future__ import annotations
@@ -14,93 +13,19 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from grape_lc.errors import FlowError, FlowFormatError, FlowInputError, PromptSyntaxError
-from grape_lc.flow._model import FlowModel
-
-
-class TransducerStream:
-    """One value on its way through a transducer, piece by piece.
-
-    The outputs of all ``feed`` calls and of ``finish``, joined, equal ``apply`` of the whole
-    value, however it was cut. What was returned is final: later input never changes it.
-    """
-
-    def __init__(self, *, left: bool, right: bool) -> None:
-        self._dropping = left  # still inside the leading white space
-        self._holding = right  # trailing white space is held back: it may be the end
-        self._held = ""
-        self._finished = False
-
-    def feed(self, delta: str) -> str:
-        """Take the next piece and return what is certain to follow in the prompt.
-
-        Raises RuntimeError after ``finish``.
-        """
-        if self._finished:
-            raise RuntimeError(f"feed({delta!r}) after finish(): a stream carries one value")
-        if self._dropping:
-            delta = delta.lstrip()
-            if not delta:
-                return ""
-            self._dropping = False
-        if not self._holding:
-            return delta
-        body = delta.rstrip()
-        if not body:
-            self._held += delta
-            return ""
-        ready = self._held + body
-        self._held = delta[len(body) :]
-        return ready
-
-    def finish(self) -> str:
-        """End the value and return what is still owed; held-back white space is dropped."""
-        self._finished = True
-        return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Transducer:
-    """What happens to a value between the variable and the prompt.
-
-    left, right: drop white space (as ``str.strip`` defines it) on that side.
-    """
-
-    name: str
-    left: bool
-    right: bool
-
-    def apply(self, value: str) -> str:
-        """The text that stands in the prompt for ``value``."""
-        if self.left:
-            value = value.lstrip()
-        if self.right:
-            value = value.rstrip()
-        return value
-
-    def stream(self) -> TransducerStream:
-        """A fresh stream for one value."""
-        return TransducerStream(left=self.left, right=self.right)
-
-
-IDENTITY = Transducer("identity", left=False, right=False)
-
-TRANSDUCERS: Mapping[str, Transducer] = MappingProxyType(
-    {
-        transducer.name: transducer
-        for transducer in (
-            IDENTITY,
-            Transducer("strip", left=True, right=True),
-            Transducer("lstrip", left=True, right=False),
-            Transducer("rstrip", left=False, right=True),
-        )
-    }
+from grape_lc.errors import (
+    FlowError,
+    FlowFormatError,
+    FlowInputError,
+    PromptSyntaxError,
+    TransducerError,
 )
+from grape_lc.flow._model import FlowModel
+from grape_lc.flow.transducers import IDENTITY, Transducer, parse_transducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +45,13 @@ class Slot:
     def __str__(self) -> str:
         suffix = "" if self.transducer == IDENTITY else f"|{self.transducer.name}"
         return f"{{{self.variable}{suffix}}}"
+
+    def text(self, value: str) -> str:
+        """What stands here for ``value``. Raises TransducerError, which names the slot."""
+        try:
+            return self.transducer.apply(value)
+        except TransducerError as error:
+            raise TransducerError(f"slot {self}: {error}") from None
 
 
 Segment = Literal_ | Slot
@@ -186,12 +118,10 @@ def _parse_slot(inside: str, position: str) -> Slot:
         )
     if not bar:
         return Slot(variable)
-    if transducer not in TRANSDUCERS:
-        raise PromptSyntaxError(
-            f"slot {shown} at {position} has the unknown transducer {transducer!r}; "
-            f"known: {', '.join(TRANSDUCERS)}"
-        )
-    return Slot(variable, TRANSDUCERS[transducer])
+    try:
+        return Slot(variable, parse_transducer(transducer))
+    except PromptSyntaxError as error:
+        raise PromptSyntaxError(f"slot {shown} at {position}: {error}") from None
 
 
 def _position(text: str, index: int) -> str:
@@ -241,12 +171,15 @@ class MessageTemplate(FlowModel):
 class PromptTemplate(FlowModel):
     """The prompt of a task: either chat ``messages`` or one ``text`` for completion.
 
+    tools: functions in OpenAI's form that the model is shown; chat templates put them in front.
+
     Raises PromptSyntaxError when a template does not parse or there is no text at all, and
     FlowFormatError when not exactly one of the two is given.
     """
 
     messages: tuple[MessageTemplate, ...] | None = None
     text: str | None = None
+    tools: tuple[dict[str, Any], ...] = Field(default=(), exclude_if=lambda tools: not tools)
 
     @classmethod
     def of(cls, prompt: PromptLike) -> PromptTemplate:
@@ -335,8 +268,8 @@ class PromptTemplate(FlowModel):
     def render_messages(self, values: Mapping[str, str]) -> list[dict[str, Any]]:
         """The chat messages for these values.
 
-        Raises FlowInputError on a missing value or one that is not a string, and FlowError
-        when the prompt is a text.
+        Raises FlowInputError on a missing value or one that is not a string, TransducerError on
+        one that does not fit its slot, and FlowError when the prompt is a text.
         """
         rendered = self.render_partial(lambda slot: _fill(slot, values))
         if isinstance(rendered, str):
@@ -380,4 +313,4 @@ def _fill(slot: Slot, values: Mapping[str, str]) -> str:
         raise FlowInputError(
             f"the value for {slot} is {type(value).__name__}, not a string: {value!r}"
         )
-    return slot.transducer.apply(value)
+    return slot.text(value)

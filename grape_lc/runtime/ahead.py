@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from grape_lc.engine.base import CallRequest, FoundBy
 from grape_lc.flow.taskflow import TaskFlow
-from grape_lc.runtime.programs import (
-    AppendPrompt,
-    Command,
-    OpenPrompt,
-    PromptTable,
-    PromptText,
-    ReleasePrompt,
-)
+from grape_lc.runtime.commands import AppendPrompt, Command, OpenPrompt, ReleasePrompt
+from grape_lc.runtime.hints import with_targets
+from grape_lc.runtime.programs import PromptTable, PromptText
+from grape_lc.scheduler.types import NO_HINT, Hint
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +27,36 @@ _CATCH_UP_S = 0.02
 class OpenPromptEngine(PromptText, Protocol):
     """The part of an engine that keeps open prompts."""
 
-    async def open(self, key: str, ids: Sequence[int], hops: int) -> None:
+    async def open(self, key: str, ids: Sequence[int], hint: Hint) -> None:
         """Begin an open prompt under a key that was never used before."""
         ...
 
-    async def append(self, key: str, ids: Sequence[int], hops: int, final: bool) -> None:
+    async def append(
+        self, key: str, ids: Sequence[int], hops: int, final: bool, source: str | None
+    ) -> None:
         """Extend an open prompt; unknown keys are ignored."""
         ...
 
     async def release(self, keys: Sequence[str]) -> None:
         """Give open prompts back; unknown keys are ignored."""
         ...
+
+
+@dataclass(slots=True)
+class Bound:
+    """What a call turned out to be.
+
+    program, task: whose it is; what it answers is fed to the prompts that read it. Both are None
+    of a call that is nobody's, and of one found by its content once the real one has come.
+    key: the open prompt to take over. hint: what is known about the call. found_by: how it was
+    found.
+    """
+
+    program: str | None
+    task: str | None
+    key: str | None
+    hint: Hint
+    found_by: FoundBy
 
 
 class Ahead:
@@ -49,6 +66,8 @@ class Ahead:
         self._engine = engine
         self.table = PromptTable(engine, enabled=enabled)
         self._later: set[asyncio.Task[None]] = set()
+        # Running calls that were found by their content: a call that names its task knows better.
+        self._guests: dict[tuple[str | None, str | None], Bound] = {}
 
     async def open_program(self, program: str, flow: object, inputs: Mapping[str, str]) -> None:
         """A run of ``flow`` (as data) begins."""
@@ -61,24 +80,48 @@ class Ahead:
         """A run ended: release what it still holds."""
         await self._do(program, lambda: self.table.close_program(program))
 
-    async def begin_call(self, program: str | None, task: str | None) -> tuple[str | None, bool]:
-        """A call was tokenised: the open prompt to take over, and whether it feeds others."""
-        key = self.table.take(program, task)
-        await self._do(program, lambda: self.table.call_started(program, task))
-        return key, self.table.feeds(program, task)
+    async def begin_call(self, request: CallRequest) -> Bound:
+        """A call was tokenised: find out what it is, and the open prompt to take over."""
+        found_by: FoundBy = "name" if self.table.knows(request.program, request.task) else "none"
+        if request.program is None and (found := self._find(request)) is not None:
+            request = request.model_copy(update={"program": found[0], "task": found[1]})
+            found_by = "content"
+        program, task = request.program, request.task
+        if (guest := self._guests.pop((program, task), None)) is not None:
+            guest.program = guest.task = None
+        bound = Bound(program, task, self.table.take(program, task), NO_HINT, found_by)
+        if found_by == "content":
+            self._guests[program, task] = bound
+        try:
+            await self._do(program, lambda: self.table.call_started(program, task))
+        except asyncio.CancelledError:
+            # Nobody else holds the key yet.
+            await self.end_call(bound, complete=False)
+            raise
+        bound.hint = with_targets(self.table.hint(program, task), request)
+        return bound
 
-    async def call_text(
-        self, program: str | None, task: str | None, text: str, tokens: int
-    ) -> None:
+    def _find(self, request: CallRequest) -> tuple[str, str] | None:
+        try:
+            return self.table.find(request)
+        except Exception:
+            logger.exception("a call is served without looking for its open prompt")
+            self.table.counts["failed"] += 1
+            return None
+
+    async def call_text(self, call: Bound, text: str, tokens: int) -> None:
         """A call produced ``text`` out of ``tokens`` tokens."""
-        await self._do(program, lambda: self.table.call_text(program, task, text, tokens))
+        await self._do(
+            call.program, lambda: self.table.call_text(call.program, call.task, text, tokens)
+        )
 
-    async def end_call(
-        self, program: str | None, task: str | None, key: str | None, *, complete: bool
-    ) -> None:
-        """A call ended. If it did not complete, ``key`` may not have reached the engine."""
-        if key is not None and not complete:
-            await self._engine.release([key])
+    async def end_call(self, call: Bound, *, complete: bool) -> None:
+        """A call ended. If it did not complete, its key may not have reached the engine."""
+        program, task = call.program, call.task
+        if self._guests.get((program, task)) is call:
+            del self._guests[program, task]
+        if call.key is not None and not complete:
+            await self._engine.release([call.key])
         await self._do(program, lambda: self.table.call_finished(program, task, complete=complete))
         if complete and program is not None and program in self.table:
             later = asyncio.create_task(self._catch_up(program))
@@ -103,9 +146,9 @@ class Ahead:
     async def _run(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
-                case OpenPrompt(key, ids, hops):
-                    await self._engine.open(key, ids, hops)
-                case AppendPrompt(key, ids, hops, final):
-                    await self._engine.append(key, ids, hops, final)
+                case OpenPrompt(key, ids, hint):
+                    await self._engine.open(key, ids, hint)
+                case AppendPrompt(key, ids, hops, final, source):
+                    await self._engine.append(key, ids, hops, final, source)
                 case ReleasePrompt(key):
                     await self._engine.release([key])

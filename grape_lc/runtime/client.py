@@ -29,6 +29,7 @@ from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.runtime import wire
 from grape_lc.runtime.driver import RunsFlows
 from grape_lc.runtime.process import HostProcess, Progress, settings_key
+from grape_lc.runtime.questions import AsksEngine
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class _Shared:
                     self.forget(observer)
 
 
-class GrapeEngine(RunsFlows):
+class GrapeEngine(AsksEngine, RunsFlows):
     """A handle on a vLLM engine that prefills ahead.
 
     model: a local path or hub name; None is the embedded SmolLM2-135M-Instruct.
@@ -166,6 +167,12 @@ class GrapeEngine(RunsFlows):
             if handle is None or handle._closed:
                 handle = _handles[key] = cls(model, **engine_args)
             return handle
+
+    @classmethod
+    def loaded(cls) -> tuple[GrapeEngine, ...]:
+        """The handles that ``shared`` gave out and whose engine runs, oldest first."""
+        with _handles_lock:
+            return tuple(handle for handle in _handles.values() if handle.is_open)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GrapeEngine:
         # A handle on the same engine; so models that hold it can be copied.
@@ -290,15 +297,7 @@ class GrapeEngine(RunsFlows):
         ``inputs`` may be incomplete: what is not known is not prefilled ahead.
         """
         program = f"{os.getpid()}-{next(_program_serial)}"
-        self._host().post(
-            {
-                "t": "open",
-                "program": program,
-                # How calls sample is theirs to say; the host only needs the prompts.
-                "flow": flow.model_dump(mode="json", exclude={"tasks": {"__all__": {"sampling"}}}),
-                "inputs": dict(inputs),
-            }
-        )
+        self._host().post(program_message(program, flow, inputs))
         return program
 
     def close_program(self, program_id: str) -> None:
@@ -308,26 +307,6 @@ class GrapeEngine(RunsFlows):
             with contextlib.suppress(EngineError):  # it may end between the look and the message
                 host.post({"t": "close", "program": program_id})
 
-    # ------------------------------------------------------------------ questions
-
-    def count_tokens(self, text: str) -> int:
-        """Number of tokens of a text, no special tokens added."""
-        return len(self._ask("tokens", text=text))
-
-    def prompt_token_ids(self, request: CallRequest) -> list[int]:
-        """The token ids of the prompt that the engine would serve for ``request``."""
-        ids: list[int] = self._ask("prompt", req=request.model_dump(exclude_defaults=True))
-        return ids
-
-    def stats(self) -> dict[str, Any]:
-        """Counters of scheduler and open prompts, blocks and slots in use."""
-        stats: dict[str, Any] = self._ask("stats")
-        return stats
-
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes and open prompts; False while calls are running."""
-        return bool(self._ask("reset"))
-
     def _ask(self, what: str, **args: Any) -> Any:
         replies: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
         self._host().begin({"t": "ask", "what": what, "args": args}, replies.put)
@@ -335,6 +314,17 @@ class GrapeEngine(RunsFlows):
         if message["t"] == "error":
             raise wire.error_of(message)
         return message["value"]
+
+
+def program_message(program: str, flow: TaskFlow, inputs: Mapping[str, str]) -> wire.Message:
+    """What the host is told of a run that begins."""
+    return {
+        "t": "open",
+        "program": program,
+        # How calls sample is theirs to say; the host only needs the prompts.
+        "flow": flow.model_dump(mode="json", exclude={"tasks": {"__all__": {"sampling"}}}),
+        "inputs": dict(inputs),
+    }
 
 
 _handles: dict[str, GrapeEngine] = {}

@@ -21,8 +21,8 @@ async def run_events(
     """Events of one run, in the order in which they happen; ProgramFinished is the last.
 
     Tasks run side by side where the flow allows it. If one fails, the others are cancelled and
-    its error is raised. Closing the iterator cancels the run. Raises RequestError or
-    EngineError.
+    its error is raised. Closing the iterator cancels the run. Raises RequestError, EngineError,
+    and TransducerError when an answer does not fit the slot that reads it.
     """
     program = await _open(engine, flow, inputs)
     run = _Run(engine, flow, program, dict(inputs))
@@ -62,16 +62,27 @@ class _Run:
         self.flow = flow
         self.program = program
         self.values = values
+        for newest, of in flow.choices.items():
+            if given := [values[name] for name in of if name in values]:
+                values[newest] = given[-1]
         self.waiting = list(flow.order())
         self.tasks: set[asyncio.Task[None]] = set()
         self.events: asyncio.Queue[FlowEvent] = asyncio.Queue()
 
     def start_ready(self) -> None:
         """Send the call of every task whose variables are all written."""
-        ready = [t for t in self.waiting if all(v in self.values for v in t.prompt.variables)]
+        ready = [
+            task
+            for task in self.waiting
+            if all(name in self.values for name in task.prompt.variables)
+            and all(self._is_done(name) for name in self.flow.upstream(task))
+        ]
         for task in ready:
             self.waiting.remove(task)
             self.tasks.add(asyncio.create_task(self._call(task), name=f"grape:{task.name}"))
+
+    def _is_done(self, task: str) -> bool:
+        return self.flow.task(task).output in self.values
 
     async def next_event(self) -> FlowEvent:
         """The next event, or the error of a call that failed."""
@@ -89,15 +100,15 @@ class _Run:
             getter.cancel()
 
     async def _call(self, task: Task) -> None:
-        rendered = task.prompt.render_partial(
-            lambda slot: slot.transducer.apply(self.values[slot.variable])
-        )
+        rendered = task.prompt.render_partial(lambda slot: slot.text(self.values[slot.variable]))
         request = CallRequest(
             messages=None if isinstance(rendered, str) else tuple(rendered),
             text=rendered if isinstance(rendered, str) else None,
+            tools=task.prompt.tools,
             sampling=task.sampling,
             program=self.program,
             task=task.name,
+            **task.targets.over(self.flow.targets).model_dump(),
         )
         self._emit(TaskStarted(self.program, task.name, time.monotonic()))
         text = ""
@@ -110,7 +121,7 @@ class _Run:
                 )
                 if delta.finish_reason is not None and delta.usage is not None:
                     # The next call leaves before anyone is told: it is what the run waits for.
-                    self.values[task.output] = text
+                    self.values |= dict.fromkeys(self.flow.written_by(task), text)
                     self.start_ready()
                     self._emit(
                         TaskFinished(

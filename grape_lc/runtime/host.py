@@ -18,9 +18,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from grape_lc.engine.base import CallDelta, CallRequest
-from grape_lc.errors import ConfigError, GrapeError
+from grape_lc.errors import CallTimeoutError, ConfigError, GrapeError
 from grape_lc.runtime import wire
-from grape_lc.runtime.ahead import Ahead, OpenPromptEngine
+from grape_lc.runtime.ahead import Ahead, Bound, OpenPromptEngine
+from grape_lc.scheduler.types import Hint
 
 _WATCH_S = 0.25
 
@@ -55,7 +56,7 @@ class HostedEngine(OpenPromptEngine, Protocol):
         """Render and tokenise a request. Raises RequestError."""
         ...
 
-    def generate(self, call: Call, *, adopt: str | None, feeds: bool) -> AsyncIterator[CallDelta]:
+    def generate(self, call: Call, *, adopt: str | None, hint: Hint) -> AsyncIterator[CallDelta]:
         """Run a call; closing the iterator aborts it."""
         ...
 
@@ -65,6 +66,14 @@ class HostedEngine(OpenPromptEngine, Protocol):
 
     async def stats(self) -> dict[str, Any]:
         """Counters, blocks and slots in use."""
+        ...
+
+    async def steps(self) -> list[list[float]]:
+        """Steps measured since the last question, where the engine was told to keep them."""
+        ...
+
+    async def records(self) -> list[str]:
+        """Settings and records of the last steps, where the engine was told to keep them."""
         ...
 
     def info(self) -> dict[str, Any]:
@@ -161,29 +170,31 @@ class Host:
     # ------------------------------------------------------------------ messages
 
     async def _call(self, call_id: int, raw: wire.Message) -> None:
-        program = task = key = None
+        bound: Bound | None = None
         complete = False
         try:
             request = CallRequest.model_validate(raw)
-            call = await self._engine.prepare(request)
-            program, task = request.program, request.task
-            key, feeds = await self._ahead.begin_call(program, task)
-            deltas = self._engine.generate(call, adopt=key, feeds=feeds)
-            async with contextlib.aclosing(deltas):  # type: ignore[type-var]
-                async for delta in deltas:
-                    self._send(wire.delta_message(call_id, delta))
-                    complete = delta.finish_reason is not None
-                    # The end takes in all text at once, so the last piece need not.
-                    tokens = 0 if complete else len(delta.token_ids)
-                    await self._ahead.call_text(program, task, delta.text, tokens)
-                    if complete:
-                        await self._ahead.end_call(program, task, key, complete=True)
+            async with _time_limit(request) as limit:
+                call = await self._engine.prepare(request)
+                bound = await self._ahead.begin_call(request)
+                deltas = self._engine.generate(call, adopt=bound.key, hint=bound.hint)
+                async with contextlib.aclosing(deltas):  # type: ignore[type-var]
+                    async for delta in deltas:
+                        self._send(wire.delta_message(call_id, _with_origin(delta, bound)))
+                        complete = delta.finish_reason is not None
+                        if complete:
+                            limit.reschedule(None)  # the caller has it all
+                        # The end takes in all text at once, so the last piece need not.
+                        tokens = 0 if complete else len(delta.token_ids)
+                        await self._ahead.call_text(bound, delta.text, tokens)
+                        if complete:
+                            await self._ahead.end_call(bound, complete=True)
         except Exception as error:  # noqa: BLE001 - this call's error; the others go on
             self._send({"t": "error", "id": call_id, **wire.error_message(error)})
         finally:
             self._calls.pop(call_id, None)
-            if not complete:
-                await self._ahead.end_call(program, task, key, complete=False)
+            if bound is not None and not complete:
+                await self._ahead.end_call(bound, complete=False)
 
     async def _answer(self, message: wire.Message) -> None:
         reply: wire.Message = {"t": "answer", "id": message["id"]}
@@ -201,6 +212,10 @@ class Host:
                     "programs": len(self._ahead.table),
                     "table": dict(self._ahead.table.counts),
                 }
+            case "steps":
+                return await self._engine.steps()
+            case "records":
+                return await self._engine.records()
             case "reset":
                 return await self._engine.reset_prefix_cache()
             case "tokens":
@@ -208,11 +223,35 @@ class Host:
             case "prompt":
                 call = await self._engine.prepare(CallRequest.model_validate(args["req"]))
                 return list(call.token_ids)
-        raise ConfigError(f"unknown question {what!r}; known: stats, reset, tokens, prompt")
+        known = "stats, steps, records, reset, tokens, prompt"
+        raise ConfigError(f"unknown question {what!r}; known: {known}")
 
     def _send(self, message: wire.Message) -> None:
         if not self._writer.is_closing():
             self._writer.write(wire.encode(message))
+
+
+def _with_origin(delta: CallDelta, bound: Bound) -> CallDelta:
+    """``delta`` with how the call was found, which the engine cannot know."""
+    if delta.usage is None:
+        return delta
+    return delta._replace(usage=delta.usage._replace(found_by=bound.found_by))
+
+
+@contextlib.asynccontextmanager
+async def _time_limit(request: CallRequest) -> AsyncIterator[asyncio.Timeout]:
+    """Cancel what runs inside once the call has had its time. Raises CallTimeoutError."""
+    limit = asyncio.timeout(request.timeout_s)
+    try:
+        async with limit:
+            yield limit
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise CallTimeoutError(
+            f"the call took longer than the {request.timeout_s} s that it was given (timeout_s) "
+            f"and was cancelled; its max_tokens: {request.sampling.max_tokens or 'not set'}"
+        ) from error
 
 
 def _start_error(error: Exception) -> wire.Message:

@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from grape_lc.errors import (
     EngineStartError,
 )
 from grape_lc.runtime import wire
+from grape_lc.runtime.channel import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ class HostProcess:
     def __init__(self, settings: Mapping[str, Any], progress: Progress) -> None:
         self._ids = itertools.count(1)
         self._sinks: dict[int, tuple[Sink, object]] = {}
-        self._outbox: deque[bytes] = deque()
-        self._sending = threading.Lock()
         self._gone: EngineError | None = None
         self._keep_log = False
         self._owner_pid = os.getpid()
@@ -82,7 +80,7 @@ class HostProcess:
                 )
         finally:
             log.close()
-        self._socket = ours
+        self._channel = Channel(ours)
         _live.add(self)
         self._reader = threading.Thread(target=self._read, name="grape-reader", daemon=True)
         self._reader.start()
@@ -110,8 +108,7 @@ class HostProcess:
         if os.getpid() != self._owner_pid:
             return  # a forked child must not end its parent's engine
         self._fail(EngineClosedError("the engine was closed"))
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+        self._channel.end()
         clean = True
         try:
             self._process.wait(timeout=_STOP_GRACE_S)
@@ -121,7 +118,7 @@ class HostProcess:
         self._process.wait()
         if threading.current_thread() is not self._reader:
             self._reader.join(timeout=_STOP_GRACE_S)
-        self._socket.close()
+        self._channel.close()
         _live.discard(self)
         if clean and self._process.returncode == 0 and not self._keep_log:
             self.log_path.unlink(missing_ok=True)
@@ -177,7 +174,7 @@ class HostProcess:
         self._sinks[call_id] = (sink, tag)
         if self._gone is not None and self._sinks.pop(call_id, None) is not None:
             self._check()  # it ended meanwhile, and may not have seen this sink
-        self._write(data)
+        self._channel.write(data)
         return call_id
 
     def cancel(self, call_id: int) -> None:
@@ -200,30 +197,12 @@ class HostProcess:
             raise type(self._gone)(str(self._gone))
 
     def _send(self, message: wire.Message) -> None:
-        self._write(wire.encode(message))
-
-    def _write(self, data: bytes) -> None:
-        """Send, or leave it to the thread that is sending.
-
-        Never waits for a lock: a cancel may come from a finalizer, in the middle of any send of
-        the same thread. Whoever holds the lock looks again after letting go of it, so nothing is
-        left behind. If the host is gone the reader notices, and ends every call.
-        """
-        self._outbox.append(data)
-        while self._outbox and self._sending.acquire(blocking=False):
-            try:
-                while self._outbox:
-                    self._socket.sendall(self._outbox.popleft())
-            except OSError:
-                self._outbox.clear()
-            finally:
-                self._sending.release()
+        self._channel.write(wire.encode(message))
 
     def _read(self) -> None:
         try:
-            with self._socket.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
-                for line in lines:
-                    self._dispatch(wire.decode(line))
+            for line in self._channel.lines():
+                self._dispatch(wire.decode(line))
         except Exception:
             # Without a reader every call would wait for ever: end them, with what is known.
             logger.exception("the engine's messages cannot be read any more")
@@ -265,7 +244,7 @@ class HostProcess:
     def disown(self) -> None:
         """In a forked child: let go of the socket, or the host would not see its user end."""
         with contextlib.suppress(OSError):
-            os.close(self._socket.detach())
+            os.close(self._channel.detach())
 
 
 _live: weakref.WeakSet[HostProcess] = weakref.WeakSet()

@@ -18,47 +18,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property, partial
 from typing import Any, Protocol
 
+from grape_lc.engine.base import CallRequest
+from grape_lc.flow.streams import TransducerStream
 from grape_lc.flow.taskflow import Task, TaskFlow
-from grape_lc.flow.template import PromptTemplate, Slot, TransducerStream
+from grape_lc.flow.template import Slot
+from grape_lc.runtime import content
+from grape_lc.runtime.commands import AppendPrompt, Command, OpenPrompt, ReleasePrompt
+from grape_lc.runtime.hints import FlowShape
+from grape_lc.runtime.odds import LEAST_ODDS, Odds
 from grape_lc.runtime.splicer import Splicer
+from grape_lc.scheduler.types import NO_HINT, Hint
 
 APPEND_CHUNK = 8
 """Upstream tokens after which a prompt is extended: the weight of a partial edge."""
-
-_MARK_START, _MARK_END = "\ue1f0", "\ue1f1"
-
-
-@dataclass(frozen=True)
-class OpenPrompt:
-    """Begin to prefill ``ids`` under a key that was never used before."""
-
-    key: str
-    ids: Sequence[int]
-    hops: int
-
-
-@dataclass(frozen=True)
-class AppendPrompt:
-    """Extend an open prompt; ``final`` says that its text is complete."""
-
-    key: str
-    ids: Sequence[int]
-    hops: int
-    final: bool
-
-
-@dataclass(frozen=True)
-class ReleasePrompt:
-    """Give an open prompt's KV back."""
-
-    key: str
-
-
-Command = OpenPrompt | AppendPrompt | ReleasePrompt
 
 
 class PromptText(Protocol):
@@ -72,8 +49,13 @@ class PromptText(Protocol):
         """See the class."""
         ...
 
-    def render(self, prompt: list[dict[str, Any]] | str) -> str:
-        """The text that is tokenised: chat template applied, answer marker added."""
+    def render(
+        self, prompt: list[dict[str, Any]] | str, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """The text that is tokenised: chat template applied, answer marker added.
+
+        tools: functions in OpenAI's form that the model is shown.
+        """
         ...
 
     def encode(self, text: str, *, chat: bool) -> tuple[Sequence[int], Sequence[int] | None]:
@@ -146,9 +128,31 @@ class _Program:
 
     id: str
     flow: TaskFlow
+    shape: FlowShape
     values: dict[str, _Value]
     running: set[str] = field(default_factory=set)  # tasks with a call in flight
+    called: set[str] = field(default_factory=set)  # tasks with a call in flight or answered
     prompts: dict[str, _Prompt] = field(default_factory=dict)
+    # What is known of tasks that were not called, until a value that they read changes.
+    known: dict[str, content.Known | None] = field(default_factory=dict)
+    # Those of them by which a call can be told, in the flow's order; None: to be found again.
+    telling: list[content.Known] | None = None
+
+    @cached_property
+    def writers(self) -> dict[str, str]:
+        """The task that writes each variable; for a newest one the task that did so last."""
+        return {task.output: task.name for task in self.flow.tasks}
+
+    def text_of(self, slot: Slot) -> str | None:
+        """What stands in a slot, once nothing can change it."""
+        value = self.values.get(slot.variable)
+        return None if value is None else slot.transducer.settled(value.text, done=value.done)
+
+    def changed(self, task: Task) -> None:
+        """A call of a task begins or ends: its output is not what it was."""
+        self.telling = None
+        for name in self.flow.downstream(task.name):
+            self.known.pop(name, None)
 
 
 class PromptTable:
@@ -165,6 +169,7 @@ class PromptTable:
         self._enabled = enabled
         self._programs: dict[str, _Program] = {}
         self._serial = 0
+        self._odds = Odds()
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -180,22 +185,30 @@ class PromptTable:
     ) -> list[Command]:
         """Record a run and open the prompt of every task that waits for another one.
 
-        Tasks that wait for none are left out: their call is about to arrive by itself.
+        Tasks that wait for none are left out: their call is about to arrive by itself. So are
+        those that earlier runs of the flow seldom came to.
         """
         if not self._enabled or program_id in self._programs:
             return []
-        if any(_MARK_START in value for value in inputs.values()):
+        if any(content.MARK_START in value for value in inputs.values()):
             self.counts["skipped_marker_in_input"] += 1
             return []
-        program = _Program(
-            program_id, flow, {name: _Value(text, True) for name, text in inputs.items()}
-        )
+        values = {name: _Value(text, True) for name, text in inputs.items()}
+        for newest, of in flow.choices.items():
+            if given := [values[name] for name in of if name in values]:
+                values[newest] = given[-1]
+        program = _Program(program_id, flow, FlowShape.of(flow), values)
         self._programs[program_id] = program
         self.counts["programs"] += 1
+        odds = self._odds.of(program.shape.name, flow)
         commands: list[Command] = []
         for task in flow.order():
-            if flow.upstream(task.name):
-                commands += self._begin(program, task)
+            if not flow.upstream(task.name):
+                continue
+            if odds[task.name] < LEAST_ODDS:
+                self.counts["unlikely"] += 1
+                continue
+            commands += self._begin(program, task)
         return commands
 
     def close_program(self, program_id: str) -> list[Command]:
@@ -203,25 +216,37 @@ class PromptTable:
         program = self._programs.pop(program_id, None)
         if program is None:
             return []
+        answered = {
+            program.writers[name]
+            for name, value in program.values.items()
+            if value.done and name in program.writers
+        }
+        self._odds.ended(program.shape.name, program.flow, program.called, answered)
         return [c for p in program.prompts.values() for c in self._release(p, "program closed")]
 
     # ------------------------------------------------------------------ calls
 
     def call_started(self, program_id: str | None, task_name: str | None) -> list[Command]:
-        """A call of this task begins to decode. If the task ran before, what was built on its
-        old answer is released and begun again.
+        """A call of this task begins to decode. If the task ran before, or another whose answer
+        this one takes the place of, what was built on the old answer is released and begun again.
         """
         program, task = self._find(program_id, task_name)
         if program is None or task is None:
             return []
         commands: list[Command] = []
-        old = program.values.get(task.output)
+        written = program.flow.written_by(task)
+        old = {name for name in written if name in program.values and program.values[name].text}
         program.running.add(task.name)
-        program.values[task.output] = _Value()
-        if old is not None and old.text:
+        program.called.add(task.name)
+        program.known.pop(task.name, None)
+        program.values |= dict.fromkeys(written, _Value())
+        program.writers |= dict.fromkeys(written, task.name)
+        program.changed(task)
+        if old:
             for name in program.flow.downstream(task.name):
                 prompt = program.prompts.get(name)
-                if prompt is not None and prompt.alive:
+                reads = program.flow.task(name).prompt.variables
+                if prompt is not None and prompt.alive and not old.isdisjoint(reads):
                     commands += self._release(prompt, f"{task.name} runs again")
                     commands += self._begin(program, program.flow.task(name))
         return commands
@@ -253,8 +278,10 @@ class PromptTable:
         if program is None or task is None:
             return []
         program.running.discard(task.name)
+        program.changed(task)
         value = program.values.setdefault(task.output, _Value())
         if not complete:
+            program.called.discard(task.name)
             return []
         value.done = True
         # The next call is on its way: only its prompt is worth the time now.
@@ -268,10 +295,13 @@ class PromptTable:
             return []
         return [c for p in program.prompts.values() for c in self._grow(program, p)]
 
-    def feeds(self, program_id: str | None, task_name: str | None) -> bool:
-        """Whether open prompts wait for this task's answer."""
+    def hint(self, program_id: str | None, task_name: str | None) -> Hint:
+        """What is known about a call of this task: its place, and whether prompts wait for it."""
         program, task = self._find(program_id, task_name)
-        return program is not None and task is not None and bool(self._fed_by(program, task))
+        if program is None:
+            return NO_HINT
+        hint = program.shape.hint(task_name)
+        return replace(hint, feeds=task is not None and bool(self._fed_by(program, task)))
 
     def take(self, program_id: str | None, task_name: str | None) -> str | None:
         """The real call of this task arrived: hand its open prompt's key over, if it has one."""
@@ -283,6 +313,57 @@ class PromptTable:
         prompt.move(State.TAKEN, "its call arrived")
         self.counts["taken" if held else "taken_before_open"] += 1
         return prompt.key if held else None
+
+    def knows(self, program_id: str | None, task_name: str | None) -> bool:
+        """Whether this is a task of a running program."""
+        program = self._programs.get(program_id) if program_id is not None else None
+        return program is not None and task_name in program.shape.hints
+
+    def find(self, request: CallRequest) -> tuple[str, str] | None:
+        """Program and task of a call that names no program, by its content (``content``).
+
+        None if it fits none, or several that are not alike. Costs nothing while no program is
+        open; else a comparison for each task that was not called yet, and one rendering.
+        """
+        prompt = content.prompt_of(request) if self._programs else None
+        if prompt is None:
+            return None
+        known = [item for program in self._programs.values() for item in self._known(program)]
+        if not known:
+            return None
+        choice = content.choose(
+            self._render_bare(prompt),
+            known,
+            chat=request.messages is not None,
+            greedy=content.is_greedy(request),
+        )
+        self.counts["matched_by_content"] += choice.known is not None
+        self.counts["ambiguous"] += choice.ambiguous
+        return None if choice.known is None else (choice.known.program, choice.known.task)
+
+    def _known(self, program: _Program) -> list[content.Known]:
+        """What is known of tasks that were not called yet, and tells a call."""
+        if program.telling is None:
+            found = [self._known_of(program, task) for task in program.flow.order()]
+            program.telling = [known for known in found if known is not None and known.tells]
+        return program.telling
+
+    def _known_of(self, program: _Program, task: Task) -> content.Known | None:
+        if task.name in program.called:
+            return None
+        if task.name not in program.known:
+            program.known[task.name] = content.known_of(
+                program.id,
+                task,
+                program.text_of,
+                program.writers,
+                program.running,
+                self._render_bare,
+            )
+        return program.known[task.name]
+
+    def _render_bare(self, prompt: list[dict[str, Any]] | str) -> str:
+        return self._text.render(prompt, tools=())
 
     # ------------------------------------------------------------------ growing
 
@@ -314,13 +395,18 @@ class PromptTable:
     def _emit(
         self, program: _Program, prompt: _Prompt, ids: list[int], complete: bool
     ) -> list[Command]:
+        if not ids and not complete:
+            return []
         commands: list[Command] = []
-        hops = self._hops(program, prompt.task.name)
+        name = prompt.task.name
+        hops = self._hops(program, name)
+        source = program.writers.get(prompt.slot.variable) if prompt.slot is not None else None
         if prompt.state is State.PENDING and ids:
             prompt.move(State.OPEN, f"{len(ids)} tokens known")
-            commands.append(OpenPrompt(prompt.key, ids, hops))
-        elif prompt.state is State.OPEN and (ids or complete):
-            commands.append(AppendPrompt(prompt.key, ids, hops, complete))
+            hint = replace(program.shape.hint(name), program=program.id, hops=hops, source=source)
+            commands.append(OpenPrompt(prompt.key, ids, hint))
+        elif prompt.state is State.OPEN:
+            commands.append(AppendPrompt(prompt.key, ids, hops, complete, source))
         if prompt.state is State.OPEN and complete:
             prompt.move(State.COMPLETE, "all text known")
         return commands
@@ -333,15 +419,20 @@ class PromptTable:
             return False
         if prompt.stream is None:
             prompt.stream = prompt.slot.transducer.stream()
+        if prompt.stream.stopped:
+            return False  # the value has not the form that is needed: the prompt ends here
         prompt.splicer.feed(prompt.stream.feed(value.text[prompt.seen :]))
         prompt.seen = len(value.text)
         if value.done:
             prompt.splicer.feed(prompt.stream.finish())
-        return value.done
+        self.counts["slot_stopped"] += prompt.stream.stopped
+        return prompt.stream.complete
 
     def _next_slot(self, program: _Program, prompt: _Prompt) -> None:
-        """Append the known text up to the next slot whose value is not complete."""
-        prefix, slot = self._known_prefix(program, prompt.task.prompt)
+        """Append the known text up to the next slot whose text is not."""
+        template = prompt.task.prompt
+        render = partial(self._text.render, tools=template.tools)
+        prefix, slot = content.known_prefix(template, program.text_of, render)
         have = prompt.splicer.text
         if not prefix.startswith(have):
             # The chat template changed the text of a slot (it may trim): what was committed so
@@ -352,24 +443,6 @@ class PromptTable:
             return
         prompt.splicer.feed(prefix[len(have) :])
         prompt.slot, prompt.stream, prompt.seen = slot, None, 0
-
-    def _known_prefix(self, program: _Program, template: PromptTemplate) -> tuple[str, Slot | None]:
-        """The prompt's text up to the first slot without a complete value, and that slot."""
-        missing: list[Slot] = []
-
-        def fill(slot: Slot) -> str:
-            value = program.values.get(slot.variable)
-            if value is not None and value.done:
-                return slot.transducer.apply(value.text)
-            missing.append(slot)
-            return f"{_MARK_START}{len(missing) - 1}{_MARK_END}"
-
-        text = self._text.render(template.render_partial(fill))
-        at = text.find(_MARK_START)
-        if at < 0:
-            return text, None
-        number = int(text[at + 1 : text.index(_MARK_END, at)])
-        return text[:at], missing[number]
 
     # ------------------------------------------------------------------ look-ups
 
@@ -389,7 +462,9 @@ class PromptTable:
         return [
             prompt
             for prompt in program.prompts.values()
-            if prompt.alive and prompt.slot is not None and prompt.slot.variable == task.output
+            if prompt.alive
+            and prompt.slot is not None
+            and program.writers.get(prompt.slot.variable) == task.name
         ]
 
     def _hops(self, program: _Program, task_name: str) -> int:
@@ -403,8 +478,8 @@ class PromptTable:
             elif task.name in program.running:
                 wait[task.name] = 1
             else:
-                wait[task.name] = 1 + max((wait[u] for u in flow.upstream(task.name)), default=0)
-        return max((wait[u] for u in flow.upstream(task_name)), default=1) or 1
+                wait[task.name] = 1 + _longest(wait, flow.needs(task.name), 0)
+        return _longest(wait, flow.needs(task_name), 1) or 1
 
     def _release(self, prompt: _Prompt, why: str) -> list[Command]:
         if not prompt.alive:
@@ -418,8 +493,14 @@ class PromptTable:
         keys = [p.key for g in self._programs.values() for p in g.prompts.values()]
         assert len(keys) == len(set(keys)), "a key is used twice"
         for program in self._programs.values():
-            assert program.running <= {t.name for t in program.flow.tasks}, program.running
+            assert program.running <= program.called, (program.running, program.called)
+            assert program.called <= {t.name for t in program.flow.tasks}, program.called
             for prompt in program.prompts.values():
                 prompt.splicer.validate()
                 if prompt.state is State.COMPLETE:
                     assert prompt.slot is None, f"{prompt.key} is complete but waits for a slot"
+
+
+def _longest(wait: Mapping[str, int], needs: Sequence[Sequence[str]], default: int) -> int:
+    """Calls to wait for until one of each group is answered."""
+    return max((min(wait[task] for task in group) for group in needs), default=default)

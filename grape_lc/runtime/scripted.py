@@ -18,14 +18,29 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from grape_lc.engine.base import CallDelta, CallObserver, CallRequest, FinishReason, Usage
-from grape_lc.errors import CallFailedError, EmptyPromptError, EngineClosedError
+from grape_lc.engine.base import (
+    CallDelta,
+    CallObserver,
+    CallRequest,
+    FinishReason,
+    FoundBy,
+    TokenLogprob,
+    Usage,
+)
+from grape_lc.errors import (
+    CallFailedError,
+    CallTimeoutError,
+    EmptyPromptError,
+    EngineClosedError,
+)
+from grape_lc.runtime import content
 from grape_lc.runtime.driver import RunsFlows
 
 if TYPE_CHECKING:
     from grape_lc.flow.taskflow import TaskFlow
+    from grape_lc.flow.template import Slot
 
 Answer = str | Sequence[str] | Exception
 Script = str | Mapping[str, Answer] | Sequence[Answer] | Callable[[CallRequest], Answer]
@@ -99,12 +114,19 @@ class ScriptedCall:
 
     deltas: the pieces delivered so far.
     outcome: ``cancelled`` when the caller closed the iterator or cancelled its task.
+    begun: when it came, on the engine's clock.
+    program, task: what its text is fed to: as the request says, or as its prompt was found to be
+        (``found_by`` is ``content``); None once a call has come that names the same task.
     """
 
     call_id: int
     request: CallRequest
     deltas: list[str] = field(default_factory=list)
     outcome: Outcome = "running"
+    begun: float = 0.0
+    program: str | None = None
+    task: str | None = None
+    found_by: FoundBy = "none"
 
     @property
     def prompt(self) -> str:
@@ -121,8 +143,8 @@ class ScriptedCall:
 class ScriptedProgram:
     """One program, updated while it is open.
 
-    fed: for each task of a call that named this program, the pieces that were delivered while
-        the program was open: what the open prompts downstream of the task would have got.
+    fed: for each task of a call of this program, the pieces that were delivered while the
+        program was open: what the open prompts downstream of the task would have got.
     """
 
     program_id: str
@@ -130,6 +152,45 @@ class ScriptedProgram:
     inputs: dict[str, str]
     open: bool = True
     fed: dict[str, list[str]] = field(default_factory=dict)
+    _last: dict[str, ScriptedCall] = field(default_factory=dict)  # calls by task
+
+    def called(self, call: ScriptedCall) -> None:
+        """A call of this program begins; it takes the place of one that its content told."""
+        assert call.task is not None
+        last = self._last.get(call.task)
+        if last is not None and last.outcome == "running" and last.found_by == "content":
+            last.program = last.task = None
+        self._last[call.task] = call
+
+    def known(self) -> Iterator[content.Known]:
+        """What is known of the prompts of tasks that were not called, in the flow's order."""
+        begun = {
+            task for task, call in self._last.items() if call.outcome in ("running", "finished")
+        }
+        running = {task for task in begun if self._last[task].outcome == "running"}
+        writers = {task.output: task.name for task in self.flow.tasks}
+        values = dict(self.inputs)
+        for variable, writer in writers.items():
+            if writer in begun - running:
+                values[variable] = self._last[writer].text
+        tasks = {task.name: task for task in self.flow.tasks}
+        for name, call in self._last.items():
+            written = self.flow.written_by(tasks[name]) if name in tasks else ()
+            for newest in written[1:]:
+                writers[newest] = name
+                values.pop(newest, None)
+                if name in begun - running:
+                    values[newest] = call.text
+
+        def text_of(slot: Slot) -> str | None:
+            value = values.get(slot.variable)
+            return None if value is None else slot.transducer.settled(value, done=True)
+
+        for task in self.flow.order():
+            if task.name not in begun:
+                known = content.known_of(self.program_id, task, text_of, writers, running, _joined)
+                if known is not None:
+                    yield known
 
 
 def prompt_text(request: CallRequest) -> str:
@@ -138,13 +199,16 @@ def prompt_text(request: CallRequest) -> str:
     Chat messages become ``role: content`` joined by newlines; token ids are written as
     numbers.
     """
-    if request.messages is not None:
-        return "\n".join(
-            f"{m['role']}: {_content_text(m.get('content'))}" for m in request.messages
-        )
-    if request.text is not None:
-        return request.text
+    prompt = content.prompt_of(request)
+    if prompt is not None:
+        return _joined(prompt)
     return " ".join(str(token) for token in request.token_ids or ())
+
+
+def _joined(prompt: list[dict[str, Any]] | str) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{m['role']}: {_content_text(m.get('content'))}" for m in prompt)
 
 
 class ScriptedEngine(RunsFlows):
@@ -158,7 +222,10 @@ class ScriptedEngine(RunsFlows):
         a callable      gets the CallRequest.
     An answer is a text (delivered word by word), a sequence of pieces (delivered as they are)
     or an exception (raised). One piece counts as one token; stop strings and ``max_tokens``
-    cut an answer as an engine would.
+    cut an answer as an engine would, and ``timeout_s`` ends a call that takes longer. Every piece
+    is certain: its logprob is 0. Tools and structured outputs change nothing; the script says
+    what the model would have written. A call that names no program is looked for by its prompt,
+    as the real engine does; what it is answered does not depend on that.
 
     delay: seconds before each piece, slept on ``clock``.
 
@@ -231,6 +298,10 @@ class ScriptedEngine(RunsFlows):
             if (program := self._programs.get(program_id)) is not None:
                 program.open = False
 
+    def info(self) -> dict[str, Any]:
+        """What the real engine says of itself, as far as there is something to say."""
+        return {"model": self._model_name, "early_refusal": "it is a script"}
+
     def count_tokens(self, text: str) -> int:
         """Number of pieces that the text would be delivered in."""
         return len(_PIECE.findall(text))
@@ -284,9 +355,33 @@ class ScriptedEngine(RunsFlows):
     def _begin(self, request: CallRequest) -> ScriptedCall:
         with self._lock:
             self._check_open("a call")
-            call = ScriptedCall(len(self._calls), request)
+            call = ScriptedCall(len(self._calls), request, begun=self.clock.now())
             self._calls.append(call)
+            self._find(call)
         return call
+
+    def _find(self, call: ScriptedCall) -> None:
+        """Find out which task of which open program a call is."""
+        request = call.request
+        found_by: FoundBy = "name"
+        call.program, call.task = request.program, request.task
+        opened = [program for program in self._programs.values() if program.open]
+        if request.program is None and opened:
+            choice = content.choose(
+                call.prompt,
+                (known for program in opened for known in program.known()),
+                chat=request.messages is not None,
+                greedy=content.is_greedy(request),
+            )
+            if choice.known is not None:
+                call.program, call.task = choice.known.program, choice.known.task
+                found_by = "content"
+        program = self._programs.get(call.program or "")
+        if program is None or not program.open or call.task is None:
+            return
+        if any(task.name == call.task for task in program.flow.tasks):
+            call.found_by = found_by
+            program.called(call)
 
     def _check_open(self, what: str) -> None:
         if self._closed:
@@ -301,8 +396,16 @@ class ScriptedEngine(RunsFlows):
             raise answer
         pieces = _PIECE.findall(answer) if isinstance(answer, str) else list(answer)
         pieces, reason = _cut(pieces, request.sampling.stop, request.sampling.max_tokens)
-        usage = Usage(self.count_tokens(call.prompt), len(pieces))
-        deltas = [CallDelta(piece, (zlib.crc32(piece.encode()),), 0.0) for piece in pieces]
+        usage = Usage(self.count_tokens(call.prompt), len(pieces), found_by=call.found_by)
+        deltas = [
+            CallDelta(
+                piece,
+                (zlib.crc32(piece.encode()),),
+                0.0,
+                logprobs=_certain(piece, request.sampling.logprobs),
+            )
+            for piece in pieces
+        ]
         last = deltas.pop() if deltas else CallDelta("", (), 0.0)
         return [*deltas, last._replace(finish_reason=reason, usage=usage)]
 
@@ -325,10 +428,15 @@ class ScriptedEngine(RunsFlows):
         delta = delta._replace(at=self.clock.now())
         with self._lock:
             self._check_open(f"call {call.call_id}")
+            limit = call.request.timeout_s
+            if limit is not None and delta.at - call.begun > limit:
+                raise CallTimeoutError(
+                    f"call {call.call_id} took longer than the {limit} s that it was given"
+                )
             call.deltas.append(delta.text)
-            program = self._programs.get(call.request.program or "")
-            if program is not None and program.open and call.request.task is not None:
-                program.fed.setdefault(call.request.task, []).append(delta.text)
+            program = self._programs.get(call.program or "")
+            if program is not None and program.open and call.task is not None:
+                program.fed.setdefault(call.task, []).append(delta.text)
             if delta.finish_reason is not None:
                 call.outcome = "finished"
             observers = tuple(self._observers)
@@ -361,6 +469,12 @@ def _content_text(content: object) -> str:
     if isinstance(content, Sequence):
         return "\n".join(str(part["text"]) for part in content if isinstance(part, Mapping))
     return ""
+
+
+def _certain(piece: str, asked: int | None) -> tuple[TokenLogprob, ...]:
+    if asked is None:
+        return ()
+    return (TokenLogprob(piece, 0.0, ((piece, 0.0),) if asked else ()),)
 
 
 def _look_up(script: Mapping[str, Answer], call: ScriptedCall) -> Answer:

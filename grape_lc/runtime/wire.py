@@ -18,7 +18,7 @@ import json
 from typing import Any
 
 from grape_lc import errors
-from grape_lc.engine.base import CallDelta, Usage
+from grape_lc.engine.base import CallDelta, CallPiece, TokenLogprob, Usage
 
 Message = dict[str, Any]
 
@@ -49,6 +49,10 @@ def delta_message(call_id: int, delta: CallDelta) -> Message:
         "ids": delta.token_ids,
         "at": delta.at,
     }
+    if delta.logprobs:
+        message["logprobs"] = delta.logprobs
+    if delta.calls:
+        message["calls"] = delta.calls
     if delta.finish_reason is not None:
         message["end"] = delta.finish_reason
         message["usage"] = delta.usage
@@ -64,6 +68,11 @@ def delta_of(message: Message) -> CallDelta:
         at=message["at"],
         finish_reason=message.get("end"),
         usage=Usage(*usage) if usage is not None else None,
+        logprobs=tuple(
+            TokenLogprob(token, logprob, tuple((text, value) for text, value in top))
+            for token, logprob, top in message.get("logprobs", ())
+        ),
+        calls=tuple(CallPiece(*piece) for piece in message.get("calls", ())),
     )
 
 

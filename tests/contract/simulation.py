@@ -101,6 +101,7 @@ def make_scheduler(
     finished_sets: bool = False,
     device: str = "cpu",
     settings: dict[str, Any] | None = None,
+    extra: dict[str, Any] | None = None,
 ) -> Any:
     model_config = ModelConfig(
         model=str(model), dtype="float32", max_model_len=MAX_LEN, skip_tokenizer_init=True
@@ -120,7 +121,7 @@ def make_scheduler(
         model_config=model_config,
         cache_config=cache_config,
         device_config=DeviceConfig("cpu"),
-        additional_config={"grape": {"validate": True, **(settings or {})}},
+        additional_config={"grape": {"validate": True, **(settings or {})}, **(extra or {})},
     )
     # The CPU platform changes both; the scheduler classes do not care which platform it is.
     config.device_config.device_type = device
@@ -278,12 +279,16 @@ class Simulation:
         self.scheduler = make_scheduler(model, kind, **settings)
         self.clock = Clock()
         self.scheduler.grape_clock = self.clock
+        # No request waited before it came in.
+        self.scheduler.grape_wall_clock = lambda: 0.0
         self.worker = Worker(self.scheduler, kind)
         self.answers: dict[str, list[int]] = collections.defaultdict(list)
         self.outcomes: dict[str, dict[str, Any]] = {}
         self.finished: set[str] = set()
         self.told: set[str] = set()
         self.base = self.free
+        self.opened: set[str] = set()
+        self.work_s = 0.0
         self.drafts = self.scheduler.num_spec_tokens
         self._queue: collections.deque[tuple[Any, Any]] = collections.deque()
         self._ids = itertools.count()
@@ -291,6 +296,8 @@ class Simulation:
     # -- messages
 
     def open(self, key: str, tokens: list[int], **fields: Any) -> None:
+        if key not in self.scheduler.requests:
+            self.opened.add(key)
         self.add(key, tokens, {"op": "open", "hops": 1, **fields})
 
     def append(self, key: str, tokens: list[int], **fields: Any) -> None:
@@ -338,18 +345,34 @@ class Simulation:
         self.clock.now += 0.001
         if self.scheduler.has_requests() and len(self._queue) < self.kind.depth:
             planned = self.scheduler.schedule()
+            self.check(planned)
             self._queue.append((planned, self.worker.execute(planned)))
             if len(self._queue) < self.kind.depth:
                 return
         if self._queue:
             self.collect()
 
+    def check(self, planned: Any) -> None:
+        """No step is longer than its plan, and no plan runs what it preempts."""
+        controller = getattr(self.scheduler, "_controller", None)
+        if controller is None:
+            return
+        plan = controller.plan
+        total = planned.total_num_scheduled_tokens
+        assert total == sum(planned.num_scheduled_tokens.values()) <= plan.budget, plan
+        items = (*plan.prefills, *(plan.starts or ()), *plan.opens)
+        named = [item.id for item in items]
+        assert len(named) == len(set(named)), f"named twice: {named}"
+        assert not {*named} & {victim.id for victim in plan.preempt}, plan
+
     def collect(self) -> None:
         """Take the oldest step out of the pipeline."""
+        self.clock.now += self.work_s
         planned, result = self._queue.popleft()
         for outputs in self.scheduler.update_from_output(planned, result).values():
             self.told |= outputs.finished_requests or set()
             for output in outputs.outputs:
+                assert output.request_id not in self.opened, "an open prompt sampled"
                 self.answers[output.request_id] += output.new_token_ids
                 if output.kv_transfer_params:
                     self.outcomes[output.request_id] = output.kv_transfer_params["grape"]

@@ -11,6 +11,7 @@ import pytest
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
+from grape_lc.scheduler.settings import Constraint, Eviction, Rule
 from tests.contract.simulation import KINDS, Kind, Simulation, answer
 
 # More seeds find more; the default is what a test run can afford.
@@ -36,11 +37,25 @@ class Fuzz:
         length = self.random.randint(low, high)
         return [3 + (self.random.random() < 0.03) for _ in range(length)]
 
+    def place(self) -> dict[str, Any]:
+        """Where a call stands, as far as anybody says so."""
+        chance = self.random.random
+        hint: dict[str, Any] = {"flow": "f", "tenant": self.random.choice(["", "", "a", "b"])}
+        if chance() < 0.7:
+            depth = self.random.randint(0, 3)
+            hint |= {"depth": depth, "after": [f"t{k}" for k in range(depth + 1, 4)]}
+        if chance() < 0.3:
+            hint |= {"ttft_s": 0.02, "tbt_s": self.random.choice([0.001, 0.02]), "deadline_s": 1.0}
+        task = f"t{hint.get('depth', 0)}"
+        return {"program": f"p{self.random.randint(0, 3)}", "task": task, "hint": hint}
+
     def open(self) -> None:
         if len(self.opens) < 8:
             key = self.name("o")
             self.opens[key] = self.tokens(1, 200)
-            self.s.open(key, self.opens[key], hops=self.random.randint(1, 3))
+            place = self.place()
+            place["hint"]["source"] = "t0"
+            self.s.open(key, self.opens[key], **place, hops=self.random.randint(1, 3))
 
     def append(self) -> None:
         if self.opens:
@@ -69,7 +84,7 @@ class Fuzz:
     def start(self, prompt: list[int], call: dict[str, Any] | None) -> None:
         request_id, n = self.name("r"), self.random.randint(1, 25)
         self.expected[request_id] = (prompt, n)
-        message = None if call is None else {"op": "call", "program": "p", **call}
+        message = None if call is None else {"op": "call", **self.place(), **call}
         # The simulated model is greedy; the sampling decides how prompts may be cut.
         sampling = {"seed": 1, "temperature": 1.0} if self.random.random() < 0.2 else None
         self.s.add(request_id, prompt, message, n=n, sampling=sampling)
@@ -124,12 +139,25 @@ class Fuzz:
             assert self.s.answers[request_id] == answer(prompt, n), request_id
 
 
+def mechanisms(chooser: random.Random) -> dict[str, Any]:
+    """Each mechanism on or off, each rule."""
+    switches = ("incremental", "static", "two_phase", "admission", "governor", "handover")
+    return {
+        "rule": chooser.choice(list(Rule)),
+        "eviction": chooser.choice(list(Eviction)),
+        "constraint": chooser.choice(list(Constraint)),
+        "horizon": chooser.choice([0, 128]),
+        **{name: chooser.random() < 0.7 for name in switches},
+    }
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 @pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_fuzz(model_config_dir: Path, kind: Kind, drafts: int, policy: str, seed: int) -> None:
-    chooser = random.Random(seed)
+    chooser = random.Random(f"{seed} {policy} {drafts} {kind.name}")
+    cost = {"base": 4e-4, "per_row": 2e-5, "per_token": 1e-5}
     simulation = Simulation(
         model_config_dir,
         kind,
@@ -139,12 +167,14 @@ def test_fuzz(model_config_dir: Path, kind: Kind, drafts: int, policy: str, seed
         policy=policy,
         drafts=drafts,
         caching=chooser.random() < 0.8,
+        extra={"grape_cost": chooser.choice([None, cost])},
         settings={
             "prefill_cap": chooser.choice([None, 7, 32]),
             "chunk": chooser.choice([1, 16]),
             "open_cap": chooser.choice([16, 128]),
             "wide_margin": chooser.choice([0.02, 0.25]),
             "ttl_s": 300,
+            **mechanisms(chooser),
         },
     )
     Fuzz(simulation, seed).run(900)

@@ -22,7 +22,7 @@ from vllm.v1.request import RequestStatus
 
 from grape_lc.engine.vllm_hooks import ATTRIBUTES, KV_METHODS, METHODS, check_hooks
 from grape_lc.engine.vllm_scheduler import OpenPromptMixin
-from grape_lc.scheduler.types import PolicyConfig
+from grape_lc.scheduler.settings import PolicyConfig
 from tests.contract.simulation import KINDS, MAX_LEN, Kind, Simulation, answer, make_scheduler
 
 PROMPT = list(range(100, 400))
@@ -300,7 +300,11 @@ def test_stats_are_plain_values(simulate):
         (lambda s, o: o._all_token_ids.append(3), "prompt and all tokens differ"),
         (lambda s, o: setattr(o, "num_computed_tokens", MAX_LEN), "tokens computed"),
         (lambda s, o: setattr(o, "spec_token_ids", [3]), "has output or drafts"),
-        (lambda s, o: s._feeders.update(ghost="p"), "remembered requests that are gone"),
+        (lambda s, o: s._outcomes.update(ghost={}), "remembered requests that are gone"),
+        (lambda s, o: s._views._views.update(ghost=None), "without a view, or the other way"),
+        (lambda s, o: s._controller.opens.clear(), "open prompts that the policy sees otherwise"),
+        (lambda s, o: s._blocked.add("ghost"), "blocked requests that run or are gone"),
+        (lambda s, o: setattr(s._opens["o"].view, "held_blocks", 9), "seen as"),
         (
             lambda s, o: s._ledger._groups[0].req_to_blocks["ghost"],
             "KV of requests that are gone",

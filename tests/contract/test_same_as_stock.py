@@ -1,4 +1,4 @@
-"""Without open prompts and without a step cap, every step is vLLM's own."""
+"""With every mechanism off, each step is vLLM's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
+from grape_lc.scheduler.settings import PLAIN
 from tests.contract.simulation import Simulation, answer
 
 
@@ -64,16 +65,21 @@ class Watched:
         return {}
 
 
+# What still must be off for vLLM's own steps: who starts, who is cut, and who is preempted.
+LEAST = {"rule": "fcfs", "admission": False, "constraint": "off", "eviction": "tail"}
+
+
+@pytest.mark.parametrize("off", [PLAIN, LEAST], ids=["plain", "least"])
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 @pytest.mark.parametrize("drafts", [0, 2])
 @pytest.mark.parametrize("blocks", [26, 200])
-def test_same_steps(model_config_dir, kind, policy, drafts, blocks):
+def test_same_steps(model_config_dir, kind, policy, drafts, blocks, off):
     base = AsyncScheduler if kind.asynchronous else Scheduler
     stock = dataclasses.replace(kind, scheduler=type("Stock", (Watched, base), {}))
     fields = {"policy": policy, "drafts": drafts, "blocks": blocks, "rows": 4}
-    ours = Simulation(model_config_dir, kind, settings={"prefill_cap": None}, **fields)
+    ours = Simulation(model_config_dir, kind, settings=dict(off), **fields)
     theirs = Simulation(model_config_dir, stock, **fields)
-    for seed in range(2):
+    for seed in range(2 if off is PLAIN else 1):
         assert trace(ours, seed) == trace(theirs, seed)
     if blocks == 26:
         assert ours.counters["preemptions"] > 0, "the comparison covers preemption"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from vllm.v1.request import RequestStatus
 
+from grape_lc.scheduler.settings import Constraint, Eviction, Rule
 from tests.contract.simulation import KINDS, Simulation, answer, write_model_config
 
 # Few different tokens, so that prompts share prefixes and differ late.
@@ -19,6 +20,37 @@ tokens = st.integers(0, 120).flatmap(
     )
 )
 few_tokens = st.lists(st.sampled_from([3, 4]), max_size=20)
+
+mechanisms = st.fixed_dictionaries(
+    {
+        "rule": st.sampled_from(list(Rule)),
+        "eviction": st.sampled_from(list(Eviction)),
+        "constraint": st.sampled_from(list(Constraint)),
+    },
+    optional={
+        name: st.booleans()
+        for name in ("incremental", "static", "two_phase", "admission", "governor", "handover")
+    },
+)
+places = st.fixed_dictionaries(
+    {},
+    optional={
+        "program": st.sampled_from(["p", "q"]),
+        "task": st.sampled_from(["t0", "t1"]),
+        "hint": st.fixed_dictionaries(
+            {},
+            optional={
+                "flow": st.just("f"),
+                "tenant": st.sampled_from(["a", "b"]),
+                "depth": st.integers(0, 2),
+                "after": st.just(["t1"]),
+                "source": st.just("t0"),
+                "tbt_s": st.sampled_from([0.001, 0.1]),
+                "deadline_s": st.just(0.5),
+            },
+        ),
+    },
+)
 
 
 class OpenPrompts(RuleBasedStateMachine):
@@ -34,8 +66,9 @@ class OpenPrompts(RuleBasedStateMachine):
         step_tokens=st.sampled_from([20, 64]),
         drafts=st.sampled_from([0, 2]),
         cap=st.sampled_from([None, 5, 32]),
+        mechanisms=mechanisms,
     )
-    def start(self, kind, blocks, rows, step_tokens, drafts, cap):
+    def start(self, kind, blocks, rows, step_tokens, drafts, cap, mechanisms):
         self.s = Simulation(
             self.directory,
             kind,
@@ -43,7 +76,7 @@ class OpenPrompts(RuleBasedStateMachine):
             rows=rows,
             step_tokens=step_tokens,
             drafts=drafts,
-            settings={"prefill_cap": cap, "ttl_s": 3600},
+            settings={"prefill_cap": cap, "ttl_s": 3600, **mechanisms},
         )
         self.count = 0
         self.known: dict[str, list[int]] = {}
@@ -53,11 +86,11 @@ class OpenPrompts(RuleBasedStateMachine):
         self.count += 1
         return f"{kind}{self.count}"
 
-    @rule(target=keys, prompt=tokens, hops=st.integers(0, 2))
-    def open(self, prompt, hops):
+    @rule(target=keys, prompt=tokens, hops=st.integers(0, 2), place=places)
+    def open(self, prompt, hops, place):
         key = self.name("o")
         self.known[key] = prompt
-        self.s.open(key, prompt, hops=hops)
+        self.s.open(key, prompt, hops=hops, **place)
         return key
 
     @rule(key=keys, more=few_tokens, final=st.booleans())
@@ -66,16 +99,22 @@ class OpenPrompts(RuleBasedStateMachine):
             self.known[key] = self.known[key] + more
         self.s.append(key, more, final=final)
 
-    @rule(key=consumes(keys), more=few_tokens, cut=st.integers(0, 60), n=st.integers(1, 12))
-    def adopt(self, key, more, cut, n):
+    @rule(
+        key=consumes(keys),
+        more=few_tokens,
+        cut=st.integers(0, 60),
+        n=st.integers(1, 12),
+        place=places,
+    )
+    def adopt(self, key, more, cut, n, place):
         """The prompt that is really sent: longer, shorter or other than what was opened."""
         tokens = self.known[key][:150]
         prompt = [*tokens[: max(0, len(tokens) - cut)], *more] or [3]
-        self.begin(prompt, n, adopt=key, feeds=cut % 2 == 1)
+        self.begin(prompt, n, adopt=key, feeds=cut % 2 == 1, **place)
 
-    @rule(prompt=tokens, n=st.integers(1, 40))
-    def plain(self, prompt, n):
-        self.begin(prompt or [4], n)
+    @rule(prompt=tokens, n=st.integers(1, 40), place=places)
+    def plain(self, prompt, n, place):
+        self.begin(prompt or [4], n, **place)
 
     def begin(self, prompt, n, **call):
         request_id = self.name("r")

@@ -224,7 +224,9 @@ def test_no_step_is_begun_while_a_follower_is_due_at_once(simulate):
     s.call("up", [7] * 20, n=2, feeds=True)
     while "up" not in s.finished:
         s.step()
-    s.scheduler._step_s = 0.05  # as on a CPU; the simulated clock ticks a millisecond a step
+    s.scheduler._controller.measures.step_s = (
+        0.05  # as on a CPU; the simulated clock ticks a millisecond a step
+    )
     steps = s.scheduler.grape_counters["steps"]
     assert steps_of(s, 2) == []
     assert s.scheduler.grape_counters["held"] >= 2
@@ -242,7 +244,7 @@ def test_a_follower_that_stays_away_ends_the_hold_and_later_ones(simulate):
         s.call(f"up{number}", [7 + number] * 20, n=2, feeds=True, program=f"p{number}")
         while f"up{number}" not in s.finished:
             s.step()
-        s.scheduler._step_s = 0.05
+        s.scheduler._controller.measures.step_s = 0.05
         before = s.scheduler.grape_counters["held"]
         for _ in range(30):
             s.step()
@@ -278,6 +280,21 @@ def test_grace_ends_without_a_follower(simulate):
     s.idle()
     assert s.computed("o") == 59
     assert s.clock.now >= 1000.02
+
+
+def test_lengths_are_learned_of_calls_that_end_at_a_stop_string_too(simulate):
+    """The front end ends these, which looks like an abort; a client that left looks the same."""
+    s = simulate()
+    lengths = s.scheduler._controller.outlook.lengths
+    for name, stop in (("left", None), ("stopped", ["END"])):
+        call = {"op": "call", "adopt": None, "task": name, "hint": {"flow": "f"}}
+        s.add(name, [7] * 20, call, n=9, sampling={"stop": stop})
+        s.step()
+        s.step()
+        s.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+        s.idle()
+    assert lengths.expected("f", "left") is None
+    assert lengths.expected("f", "stopped") is not None
 
 
 def test_throttled_step_runs_no_early_work(simulate):

@@ -12,17 +12,16 @@ from grape_lc import GrapeEngine
 SETTINGS: dict[str, Any] = {"dtype": "float32", "max_model_len": 2048, "max_num_seqs": 16}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs an engine."""
-    for item in items:
-        if "tests/engine/" in item.path.as_posix():
-            item.add_marker(pytest.mark.engine)
-
-
 @pytest.fixture(scope="session")
 def engine(model_path: str) -> Iterator[GrapeEngine]:
-    """Our scheduler, checking its invariants after every step."""
-    with GrapeEngine(model_path, progress=False, grape={"validate": True}, **SETTINGS) as engine:
+    """Our scheduler, checking its invariants after every step and recording it."""
+    with GrapeEngine(
+        model_path,
+        progress=False,
+        grape={"validate": True},
+        additional_config={"grape_trace": 1000},
+        **SETTINGS,
+    ) as engine:
         yield engine
 
 

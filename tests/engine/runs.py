@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from grape_lc import GrapeEngine, TaskFlow
 from grape_lc.flow.events import TaskFinished, TokenEvent, TokenUsage
 
 Tokens = dict[str, tuple[int, ...]]
+
+
+def prefilled(report: Mapping[str, Any]) -> bool:
+    """Whether a call took over its prompt with a good part of it done. report: the call's own."""
+    return bool(report["ahead_outcome"] == "adopted" and report["ahead_tokens"] >= 24)
 
 
 async def run_program(

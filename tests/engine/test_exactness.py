@@ -88,7 +88,7 @@ def test_chats_are_tokenised_as_by_vllms_chat_endpoint(
         [sys.executable, "-c", ENDPOINT, model_path, json.dumps(CHATS)],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

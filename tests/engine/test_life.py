@@ -115,7 +115,7 @@ def test_agent_script_without_a_main_guard(model_path: str, tmp_path: Path) -> N
         [sys.executable, "-P", str(script)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
         cwd=tmp_path,
         start_new_session=True,
@@ -182,10 +182,10 @@ def test_a_web_server_serves_it_and_a_client_that_leaves_is_noticed(
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     try:
-        assert httpx.get(url, params={"n": 8}, timeout=60).text
+        assert httpx.get(url, params={"n": 8}, timeout=240).text
         with (
             contextlib.suppress(httpx.HTTPError),
-            httpx.stream("GET", url, params={"n": 1500}, timeout=60) as response,
+            httpx.stream("GET", url, params={"n": 1500}, timeout=240) as response,
         ):
             for _ in response.iter_bytes():
                 break

@@ -23,6 +23,8 @@ LONG = CallRequest(
     sampling=Sampling(temperature=0.0, max_tokens=400, ignore_eos=True),
 )
 
+SHORT = Sampling(temperature=0.0, max_tokens=5, ignore_eos=True)
+
 
 def wait_until(engine: GrapeEngine, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """Statistics at the first look at which ``done`` holds."""
@@ -131,6 +133,7 @@ def test_an_error_in_the_consumer_releases_the_run(
         (CallRequest(text="hi", sampling=Sampling(seed=2**70)), RequestError, "sampling"),
         (CallRequest(text="hi", sampling=Sampling(extra={"extra_args": 5})), RequestError, "extra"),
         (CallRequest(messages=({"content": "no role"},)), RequestError, "chat template"),
+        (CallRequest(text="Now.", priority=-1), RequestError, "scheduling_policy='priority'"),
     ],
 )
 def test_bad_requests_get_our_error_and_others_finish(
@@ -141,7 +144,7 @@ def test_bad_requests_get_our_error_and_others_finish(
     says: str,
 ) -> None:
     """At once, naming what is wrong, beside a call that goes on undisturbed."""
-    good = engine.stream(LONG.model_copy(update={"sampling": Sampling(max_tokens=5)}))
+    good = engine.stream(LONG.model_copy(update={"sampling": SHORT}))
     next(good)
     with pytest.raises(error, match=says):
         list(engine.stream(request_))

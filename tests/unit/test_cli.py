@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ def flow_file(tmp_path: Path) -> Path:
 
 def test_version():
     assert run("--version") == (0, f"grape_lc {grape_lc.__version__}\n", "")
+
+
+@pytest.mark.parametrize("module", ["grape_lc", "grape_lc.cli"])
+def test_the_package_is_run_as_the_command(module: str):
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"grape_lc {grape_lc.__version__}\n"
 
 
 def test_no_arguments_show_the_commands():

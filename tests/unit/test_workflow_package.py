@@ -39,13 +39,20 @@ def test_a_package_named_workflows_that_came_first_is_left_alone(tmp_path):
     (other / "__init__.py").write_text("theirs = True\n")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from grape_lc.workflow_package import load_workflow\n"
+        "from grape_lc.workflow_package import load_workflow, workflow_names\n"
         "import workflows; assert workflows.theirs\n"
-        "print(load_workflow('code').__file__)\n"
+        "for name in workflow_names(): print(load_workflow(name).__file__)\n"
+        "assert load_workflow('code').load_problems()\n"
+        "assert load_workflow('summary').load_documents()\n"
+        "assert load_workflow('search').load_questions()\n"
     )
     argv = [sys.executable, "-c", code, str(tmp_path / "site")]
     done = subprocess.run(
         argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()) == package / "_workflows" / "code.py"
+    names = workflow_names()
+    assert {"code", "search", "summary"} <= set(names)
+    assert [Path(line) for line in done.stdout.splitlines()] == [
+        package / "_workflows" / f"{name}.py" for name in names
+    ]

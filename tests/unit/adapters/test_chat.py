@@ -34,7 +34,7 @@ class AheadEngine(ScriptedEngine):
 
     def _deliver(self, call: Any, delta: CallDelta) -> CallDelta:
         delta = super()._deliver(call, delta)
-        return delta._replace(usage=Usage(10, 3, 7, 6, "adopted")) if delta.usage else delta
+        return delta._replace(usage=Usage(10, 3, 7, 6, "adopted", "name")) if delta.usage else delta
 
 
 @pytest.fixture
@@ -52,7 +52,12 @@ EXPECTED_RESPONSE = {
     "model_name": "some/model",
     "model_provider": "grape",
     "finish_reason": "stop",
-    "grape": {"ahead_tokens": 6, "cached_tokens": 7, "ahead_outcome": "adopted"},
+    "grape": {
+        "ahead_tokens": 6,
+        "cached_tokens": 7,
+        "ahead_outcome": "adopted",
+        "found_by": "name",
+    },
 }
 
 
@@ -215,6 +220,20 @@ def test_settings_and_overrides() -> None:
     assert third == first.model_copy(update={"max_tokens": 2, "stop": (), "ignore_eos": True})
 
 
+def test_targets_and_the_tenant_come_from_the_model_or_the_call() -> None:
+    llm = ChatGrape(engine=ScriptedEngine("one"), ttft_s=1.5, tbt_s=0.06, tenant="red")
+    llm.invoke("hi")
+    llm.bind(tenant="blue").invoke("hi", ttft_s=0.5, deadline_s=9)
+    llm.invoke("hi", tbt_s=None)
+    said = [(r.ttft_s, r.tbt_s, r.deadline_s, r.tenant) for r in requests(llm)]
+    assert said == [(1.5, 0.06, None, "red"), (0.5, 0.06, 9.0, "blue"), (1.5, None, None, "red")]
+    assert all(request.sampling == Sampling() for request in requests(llm))
+    with pytest.raises(RequestError, match=r"call options: ttft_s=-1.*greater than 0"):
+        llm.invoke("hi", ttft_s=-1)
+    with pytest.raises(ValidationError, match="deadline_s"):
+        ChatGrape(deadline_s=0)
+
+
 def test_stop_ends_the_answer_on_every_path() -> None:
     llm = ChatGrape(engine=ScriptedEngine("one two three"), stop="two")
     assert llm.invoke("hi").content == "one "
@@ -231,8 +250,8 @@ def test_max_tokens_shows_as_finish_reason_length() -> None:
 def test_an_unknown_call_option_names_the_known_ones(llm: ChatGrape) -> None:
     with pytest.raises(UnsupportedRequestError, match=r"'temprature'; known: .*temperature"):
         llm.invoke("hi", temprature=0)
-    with pytest.raises(UnsupportedRequestError, match="no call option 'logprobs', 'n'"):
-        llm.invoke("hi", n=2, logprobs=True)
+    with pytest.raises(UnsupportedRequestError, match="no call option 'best_of', 'echo'"):
+        llm.invoke("hi", best_of=2, echo=True)
 
 
 def test_bad_values_are_refused_at_once(llm: ChatGrape) -> None:
@@ -245,19 +264,8 @@ def test_bad_values_are_refused_at_once(llm: ChatGrape) -> None:
 
 def test_another_model_than_the_engine_serves_is_refused(llm: ChatGrape) -> None:
     assert llm.invoke("hi", model="some/model").content == "one two three"
-    with pytest.raises(UnsupportedRequestError, match=r"'other'.*serves 'some/model'"):
+    with pytest.raises(UnsupportedRequestError, match=r"'other'; this process has 'some/model'"):
         llm.invoke("hi", model="other")
-
-
-def test_tools_are_refused(llm: ChatGrape) -> None:
-    def look_up(word: str) -> str:
-        """Look a word up."""
-        return word
-
-    with pytest.raises(UnsupportedRequestError, match="1 tools given"):
-        llm.bind_tools([look_up])
-    with pytest.raises(UnsupportedRequestError):
-        llm.with_structured_output({"title": "t", "description": "d", "type": "object"})
 
 
 # -- engine -----------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 from grape_lc.runtime.client import GrapeEngine
 from grape_lc.runtime.scripted import ScriptedEngine
 
-GUIDE = Path(__file__).parents[3] / "docs" / "langgraph.md"
+DOCS = Path(__file__).parents[3] / "docs"
+GUIDE = DOCS / "langgraph.md"
 
 
 @pytest.fixture
@@ -47,3 +48,20 @@ def test_the_guide_runs(
     traced = default.programs[0].flow
     for task in flow.tasks:
         assert traced.task(task.name).prompt == task.prompt
+
+
+def test_the_page_on_templates_runs(shared: dict[str, ScriptedEngine]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "templates.md").read_text(), re.DOTALL)
+    combined, declared = blocks
+    names: dict[str, Any] = {}
+    exec(compile(declared, "templates.md, declared", "exec"), names)  # noqa: S102
+    (engine,) = shared.values()
+    assert [call.request.task for call in engine.calls] == ["plan", "code", "code#2"]
+    (program,) = engine.programs
+    values = dict(program.inputs)
+    for call in engine.calls:
+        task = program.flow.task(str(call.request.task))
+        assert list(call.request.messages or ()) == task.prompt.render_messages(values)
+        values[task.output] = call.text
+    names |= {"graph": names["builder"].compile(), "flow": program.flow}
+    exec(compile(combined, "templates.md, combined", "exec"), names)  # noqa: S102

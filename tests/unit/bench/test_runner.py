@@ -35,7 +35,7 @@ def two_stages(engine: EngineClient) -> Any:
 
 def test_every_program_is_run_and_recorded():
     engine = MeasuredEngine(ScriptedEngine({"Plan": "first second", "Code": "done"}, delay=0.001))
-    arrivals = [Arrival(f"p{n}", f"problem {n}", 0.02 * n) for n in range(4)]
+    arrivals = [Arrival(f"p{n}", {"problem": f"problem {n}"}, 0.02 * n) for n in range(4)]
     ticks: list[int] = []
     result = run_programs(
         two_stages(engine), arrivals, engine, arm="vllm", number=1, on_tick=ticks.append
@@ -57,7 +57,7 @@ def test_every_program_is_run_and_recorded():
 
 def test_runs_on_one_engine_do_not_mix():
     engine = MeasuredEngine(ScriptedEngine({"Plan": "a", "Code": "b"}))
-    arrivals = [Arrival("p", "x", 0.0)]
+    arrivals = [Arrival("p", {"problem": "x"}, 0.0)]
     first = run_programs(two_stages(engine), arrivals, engine, arm="vllm", number=1)
     second = run_programs(two_stages(engine), arrivals, engine, arm="vllm", number=2)
     for result in (first, second):
@@ -67,7 +67,10 @@ def test_runs_on_one_engine_do_not_mix():
 def test_a_failing_program_ends_the_run_before_later_arrivals():
     inner = ScriptedEngine({"Plan: good": "a", "Code": "b"})
     engine = MeasuredEngine(inner)
-    arrivals = [Arrival("bad", "unknown", 0.0), Arrival("late", "good", 60.0)]
+    arrivals = [
+        Arrival("bad", {"problem": "unknown"}, 0.0),
+        Arrival("late", {"problem": "good"}, 60.0),
+    ]
     begin = time.monotonic()
     with pytest.raises(CallFailedError, match="no answer"):
         run_programs(two_stages(engine), arrivals, engine, arm="vllm", number=1)
@@ -89,7 +92,7 @@ def test_an_interrupt_lets_running_programs_end_with_their_engine():
     with pytest.raises(KeyboardInterrupt):
         run_programs(
             Blocked(),
-            [Arrival("p", "x", 0.0), Arrival("never", "x", 60.0)],
+            [Arrival("p", {"problem": "x"}, 0.0), Arrival("never", {"problem": "x"}, 60.0)],
             MeasuredEngine(ScriptedEngine()),
             arm="grape",
             number=1,

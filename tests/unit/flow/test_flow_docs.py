@@ -27,4 +27,4 @@ def test_the_guide_is_true():
                 exec(block, names)  # noqa: S102
             printed = out.getvalue()
             ran += 1
-    assert (ran, compared) == (6, 2)
+    assert (ran, compared) == (7, 2)

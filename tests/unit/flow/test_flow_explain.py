@@ -8,7 +8,7 @@ import pytest
 
 from grape_lc.errors import FlowInputError, NeverReadError
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
-from grape_lc.flow.explain import Amount, StreamsIn
+from grape_lc.flow.explanation import Amount, Never, StreamsIn
 
 
 def chain(last: str, **sampling) -> TaskFlow:
@@ -160,8 +160,8 @@ def test_plain_data_is_json_and_says_the_same():
         "known_at_start": 0,
         "unsized_at_start": [],
         "streams_in": [
-            {"from": "Y", "slot": "{y}", "tokens_at_most": None, "after": []},
-            {"from": "X", "slot": "{x}", "tokens_at_most": None, "after": ["Y"]},
+            {"from": "Y", "slot": "{y}", "tokens_at_most": None, "after": [], "whole": True},
+            {"from": "X", "slot": "{x}", "tokens_at_most": None, "after": ["Y"], "whole": True},
         ],
         "waits": [
             {
@@ -183,6 +183,7 @@ def test_plain_data_is_json_and_says_the_same():
                 "why": "known text behind {y} and {x}",
             },
         ],
+        "never": None,
     }
 
 
@@ -191,3 +192,90 @@ def test_only_valid_flows_and_fitting_inputs_are_explained():
         chain("{x}{y}").explain({"b": ""})
     with pytest.raises(NeverReadError, match="'y'"):
         chain("{x}").explain()
+
+
+def opaque(last: str) -> TaskFlow:
+    """x is written from a text that no run gives; z reads both."""
+    flow = TaskFlow(name="opaque")
+    flow.add_variable(InputVar("a"))
+    flow.add_variable(InputVar("today", opaque=True, description="runs differ"))
+    flow.add_variable(IntermediateVar("x"))
+    flow.add_variable(OutputVar("z"))
+    flow.add_task("Of {today}: {a}", "x", name="X")
+    flow.add_task(last, "z", name="Z")
+    return flow
+
+
+def test_nothing_behind_an_opaque_variable_is_prepared():
+    last = row(opaque("Go: {x} on {today} with {a}{x|strip} end"), "Z", {"a": "why?"})
+    assert last.known_at_start == Amount(4, ())
+    assert [part.slot for part in last.streams_in] == ["{x}"]
+    assert waits(last) == [("on", 4, ("X",), None)]
+    assert last.never == Never("{today}", "runs differ", Amount(len(" with why? end"), ()), ("X",))
+    first = row(opaque("{x}"), "X")
+    assert (first.known_at_start, first.waits) == (Amount(3, ()), ())
+    assert first.never == Never("{today}", "runs differ", Amount(2, ("{a}",)), ())
+
+
+def test_what_is_not_prepared_is_said():
+    text = str(opaque("{x} on {today} with {a}{x|strip}").explain())
+    assert (
+        "not prepared: {today} and behind it ~2 + {a} of known text, the output of 'X': runs differ"
+        in text
+    )
+    assert "size not known, no value given: {a}" in text
+    data = opaque("{x} on {today}").explain(count_tokens=len).to_dict()["tasks"][1]["never"]
+    assert data == {
+        "slot": "{today}",
+        "why": "runs differ",
+        "tokens": 0,
+        "unsized": [],
+        "outputs": [],
+    }
+
+
+def test_an_opaque_variable_that_is_given_is_an_input():
+    first = row(opaque("{x}"), "X", {"today": "Monday", "a": ""})
+    assert (first.known_at_start, first.never) == (Amount(len("Of Monday: "), ()), None)
+
+
+def test_a_flow_with_opaque_variables_is_stored_and_others_stay_as_they_were():
+    flow = opaque("{x}")
+    assert TaskFlow.from_json(flow.to_json()) == flow
+    variables = json.loads(flow.to_json())["variables"]
+    assert [v.get("opaque") for v in variables] == [None, True, None, None]
+
+
+def test_a_field_of_json_is_full_before_its_answer_ends():
+    flow = chain("Go: {x|json:a} mid {x|json:b|strip} end {y}")
+    last = row(flow, "Z")
+    assert [(part.slot, part.whole) for part in last.streams_in] == [
+        ("{x|json:a}", False),
+        ("{x|json:b|strip}", False),
+        ("{y}", True),
+    ]
+    # All text in between goes in while X decodes.
+    assert waits(last) == [("mid", 5, (), "X"), ("end", 5, (), "X")]
+    assert last.waits[0].why == "known text behind {x|json:a} (while 'X' decodes)"
+
+
+def test_text_behind_a_field_and_a_later_answer_waits_for_that():
+    last = row(chain("{x|json:a} mid {y} end"), "Z")
+    assert waits(last) == [("mid", 5, (), "X"), ("end", 4, ("Y",), None)]
+    assert last.waits[1].why == "known text behind {y}"
+
+
+def test_a_field_behind_a_later_answer_waits_for_it():
+    last = row(chain("{y} and {x|json:a} end"), "Z")
+    assert waits(last) == [
+        ("and", 5, ("Y",), None),
+        ("{x|json:a}", None, ("Y",), None),
+        ("end", 4, ("Y",), None),
+    ]
+
+
+def test_text_behind_a_field_of_one_of_two_side_by_side():
+    last = row(fork("{y} and {x|json:a} end"), "Z")
+    # X may have ended by the time Y does, so nothing is promised.
+    assert waits(last)[-1] == ("end", 4, ("Y",), None)
+    assert last.waits[-1].why == "known text behind {x|json:a} and {y}"

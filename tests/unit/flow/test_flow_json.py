@@ -7,17 +7,18 @@ import json
 import pytest
 
 from grape_lc.errors import FlowError, FlowFormatError, PromptSyntaxError, UnknownVariableError
-from grape_lc.flow import InputVar, OutputVar, TaskFlow
+from grape_lc.flow import InputVar, OutputVar, Targets, TaskFlow
 
 
 def small() -> TaskFlow:
-    flow = TaskFlow(name="größe")
+    flow = TaskFlow(name="größe", targets=Targets(deadline_s=30.0))
     flow.add_variable(InputVar("a", description="what is asked"))
     flow.add_variable(OutputVar("o"))
     flow.add_task(
         [("system", "{{brief}}"), ("user", "{a|strip}")],
         "o",
         name="answer it",
+        targets=Targets(ttft_s=0.5),
         temperature=0.5,
         stop=("\n\n",),
         extra={"top_a": [1, {"b": None}]},
@@ -58,6 +59,7 @@ TASK = {"name": "t", "prompt": {"text": "{a}"}, "output": "o"}
         (changed(version="1"), "found '1', can read 1"),
         (changed(version=True), "found True, can read 1"),
         (changed(colour="red"), "colour: Extra inputs"),
+        (changed(targets={"ttft_s": 0}), "ttft_s: Input should be greater than 0"),
         (changed(self="red"), "self: Extra inputs"),
         (changed(tasks=[{**TASK, "retries": 3}]), "task 't'"),
         (changed(tasks=[{**TASK, "retries": 3}]), "retries: Extra inputs"),
@@ -102,4 +104,12 @@ def test_infinity_in_a_field_of_its_own_is_refused_too():
     flow = TaskFlow(name="f", variables=(OutputVar("o"),))
     flow.add_task("go", "o", temperature=float("inf"))
     with pytest.raises(FlowFormatError, match="flow 'f' cannot be JSON"):
+        flow.to_json()
+
+
+def test_half_of_a_surrogate_pair_is_refused_with_the_task_that_has_it():
+    flow = TaskFlow(name="f", variables=(OutputVar("a"), OutputVar("b")))
+    flow.add_task("good", "a")
+    flow.add_task("bad \ud83d", "b")
+    with pytest.raises(FlowFormatError, match=r"surrogate pair '\\ud83d' \(task 'b'\)"):
         flow.to_json()

@@ -80,8 +80,8 @@ def test_a_variable_may_be_read_before_its_task_is_declared():
 
 
 @pytest.mark.parametrize("wrong", ["x", None, Variable("x", kind="input")])
-def test_add_variable_takes_one_of_three_classes(wrong):
-    with pytest.raises(FlowFormatError, match="InputVar, IntermediateVar or OutputVar, not"):
+def test_add_variable_takes_one_of_its_classes(wrong):
+    with pytest.raises(FlowFormatError, match="OutputVar or NewestVar, not"):
         TaskFlow().add_variable(wrong)
 
 

@@ -111,7 +111,8 @@ def test_syntax(template, segments):
         ("{a!r}", "slot '{a!r}' at line 1, column 1 does not name a variable"),
         ('{"json": 1}', "write {name} or {name|transducer}, and {{ or }} for a brace"),
         ("{a|upper}", "unknown transducer 'upper'; known: identity, strip, lstrip, rstrip"),
-        ("{a|strip|lstrip}", "unknown transducer 'strip|lstrip'"),
+        ("{a|strip|low}", "slot '{a|strip|low}' at line 1, column 1: unknown transducer 'low'"),
+        ("{a|json:}", "slot '{a|json:}' at line 1, column 1: path '' has an empty part"),
         ("{" + "x y " * 99 + "}", "'{" + "x y " * 10 + "...}' at"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grape_lc import InputVar, IntermediateVar, OutputVar, ScriptedEngine, TaskFlow
+from grape_lc import InputVar, IntermediateVar, OutputVar, ScriptedEngine, Targets, TaskFlow
 from grape_lc.errors import CallFailedError
 from grape_lc.flow.events import ProgramFinished, TaskFinished, TaskStarted, TokenEvent
 
@@ -78,3 +78,16 @@ def test_one_failing_task_ends_the_run() -> None:
         diamond().run_sync(fake, {"topic": "bees"})
     assert fake.open_programs == ()
     assert not any((c.request.text or "").startswith("Judge") for c in fake.calls)
+
+
+def test_calls_carry_the_targets_of_their_task_and_else_those_of_the_flow() -> None:
+    flow = TaskFlow(name="f", targets=Targets(ttft_s=1.5, deadline_s=60))
+    flow.add_variable(InputVar("topic"))
+    flow.add_variable(IntermediateVar("plan"))
+    flow.add_variable(OutputVar("verdict"))
+    flow.add_task("Plan {topic}", "plan")
+    flow.add_task("Judge {plan}", "verdict", targets=Targets(ttft_s=0.2, tbt_s=0.04))
+    fake = engine()
+    TaskFlow.from_json(flow.to_json()).run_sync(fake, {"topic": "bees"})
+    said = [(c.request.ttft_s, c.request.tbt_s, c.request.deadline_s) for c in fake.calls]
+    assert said == [(1.5, None, 60.0), (0.2, 0.04, 60.0)]

@@ -8,6 +8,7 @@ import gc
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -110,6 +111,31 @@ async def test_sync_calls_work_inside_a_running_loop(engine: GrapeEngine) -> Non
     assert text_of(engine.stream(CallRequest(text="a b"))) == "a b "
 
 
+async def test_nothing_blocks_an_event_loop(
+    engine: GrapeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that watch their loop refuse sends on a socket that could make it wait."""
+    sends = []
+
+    def watched(name: str) -> Callable[..., Any]:
+        real = getattr(socket.socket, name)
+
+        def call(self: socket.socket, *args: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                assert not self.getblocking(), f"{name} on a blocking socket"
+                sends.append(name)
+            return real(self, *args)
+
+        return call
+
+    for name in ("send", "sendall", "sendto", "recv"):
+        monkeypatch.setattr(socket.socket, name, watched(name))
+    program = engine.open_program(flow(), {"topic": "bees"})
+    assert [d.text async for d in engine.astream(CallRequest(text="a b"))] == ["a ", "b "]
+    engine.close_program(program)
+    assert len(sends) >= 3
+
+
 def test_handles_share_one_engine_until_the_last_is_closed(engine: GrapeEngine) -> None:
     """Same settings, same process; other settings, another one."""
     with GrapeEngine(MODEL, progress=False) as second:
@@ -119,7 +145,9 @@ def test_handles_share_one_engine_until_the_last_is_closed(engine: GrapeEngine) 
     with pytest.raises(EngineClosedError):
         text_of(second.stream(CallRequest(text="a")))
     assert text_of(engine.stream(CallRequest(text="still here"))) == "still here "
-    assert GrapeEngine.shared(MODEL) is GrapeEngine.shared(MODEL)
+    shared = GrapeEngine.shared(MODEL)
+    assert shared is GrapeEngine.shared(MODEL)
+    shared.close()
 
 
 def test_close_ends_the_process_and_its_calls(engine: GrapeEngine) -> None:
@@ -327,6 +355,9 @@ async def test_flow_runs_with_its_second_prompt_prefilled_ahead(engine: GrapeEng
     assert stats["adopted"] == 1
     assert stats["open_prompts"] == 0
     assert stats["programs"] == 0
+    text = stats["hints"]["text"]
+    assert (text["depth"], text["after"], text["feeds"]) == (1, [], False)
+    assert text["program"] is not None
 
 
 def test_flow_runs_synchronously(engine: GrapeEngine) -> None:
@@ -349,6 +380,52 @@ def test_a_flow_that_fails_or_is_left_releases_everything(engine: GrapeEngine) -
     stats = engine.stats()
     assert stats["open_prompts"] == 0
     assert stats["programs"] == 0
+
+
+def found(deltas: Iterator[CallDelta]) -> tuple[str, str, str]:
+    """Text, outcome and origin of a call."""
+    *_, last = taken = list(deltas)
+    assert last.usage is not None
+    text = "".join(delta.text for delta in taken)
+    return text, last.usage.ahead_outcome, last.usage.found_by
+
+
+def test_calls_without_a_program_are_found_by_their_prompts(engine: GrapeEngine) -> None:
+    """Each one takes over what was prepared for it, and feeds what reads it; once."""
+    plan = CallRequest(text="plan bees now")
+    write = CallRequest(messages=({"role": "user", "content": "write plan bees now out"},))
+    assert found(engine.stream(plan))[2] == "none"
+    program = engine.open_program(flow(), {"topic": "bees"})
+    assert found(engine.stream(CallRequest(text="plan wasps now")))[2] == "none"
+    assert found(engine.stream(plan)) == ("plan bees now ", "adopted", "content")
+    assert found(engine.stream(write)) == ("write plan bees now out ", "adopted", "content")
+    stats = engine.stats()
+    assert stats["adopted"] == 1  # a root has nothing to take over
+    assert stats["table"]["matched_by_content"] == 2
+    text = stats["hints"]["text"]
+    assert (text["program"], text["depth"]) == (program, 1)
+    assert found(engine.stream(write))[2] == "none"
+    engine.close_program(program)
+    assert engine.stats()["open_prompts"] == 0
+
+
+def test_a_call_that_names_its_task_takes_it_from_one_that_was_guessed(
+    engine: GrapeEngine,
+) -> None:
+    """What the other one still says is not fed; a call of n is no guess for its siblings."""
+    program = engine.open_program(flow(), {"topic": "slow bees"})
+    guess = engine.stream(CallRequest(text="plan slow bees now"))
+    assert next(guess).text == "plan "
+    real = CallRequest(text="plan bees now", program=program, task="plan")
+    assert found(engine.stream(real))[2] == "name"
+    guess.close()  # type: ignore[attr-defined]
+    wait_for(lambda: engine.stats()["aborted"] == 1)
+    write = CallRequest(messages=({"role": "user", "content": "write plan bees now out"},))
+    named = write.model_copy(update={"program": program})
+    assert found(engine.stream(named))[2] == "none"
+    assert found(engine.stream(write))[1:] == ("adopted", "content")
+    assert engine.stats()["adopted"] == 1
+    engine.close_program(program)
 
 
 SCRIPT = """
@@ -419,3 +496,11 @@ def test_ctrl_c_reaches_the_user_and_not_the_engine(engine: GrapeEngine) -> None
     """SIGINT to the engine's process group leaves it serving."""
     os.killpg(engine.pid, signal.SIGINT)
     assert text_of(engine.stream(CallRequest(text="still here"))) == "still here "
+
+
+def test_measured_steps_reach_the_client(engine: GrapeEngine) -> None:
+    assert engine.steps() == [[1, 1, 40, 0.0, 0.001]]
+
+
+def test_records_of_steps_reach_the_client(engine: GrapeEngine) -> None:
+    assert engine.records() == ['{"v":1}', '{"step":0}']

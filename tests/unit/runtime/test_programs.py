@@ -2,88 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
-from grape_lc.runtime.programs import (
-    AppendPrompt,
-    Command,
-    OpenPrompt,
-    PromptTable,
-    ReleasePrompt,
-)
-
-
-class CharacterText:
-    """One id a character; chat messages become ``<role>content</>`` and an answer marker."""
-
-    markers = ("<user>",)
-    trims = False
-
-    def render(self, prompt: list[dict[str, Any]] | str) -> str:
-        if isinstance(prompt, str):
-            return prompt
-        return (
-            "".join(
-                f"<{m['role']}>{m['content'].strip() if self.trims else m['content']}</>"
-                for m in prompt
-            )
-            + "<ai>"
-        )
-
-    def encode(self, text: str, *, chat: bool) -> tuple[Sequence[int], Sequence[int] | None]:
-        del chat
-        return [ord(c) for c in text], list(range(1, len(text) + 1))
-
-
-class Engine:
-    """Applies commands and checks that the table keeps its word."""
-
-    def __init__(self) -> None:
-        self.open: dict[str, list[int]] = {}
-        self.hops: dict[str, int] = {}
-        self.used: set[str] = set()
-        self.final: set[str] = set()
-
-    def apply(self, commands: list[Command]) -> None:
-        for command in commands:
-            match command:
-                case OpenPrompt(key, ids, hops):
-                    assert key not in self.used
-                    assert ids
-                    self.used.add(key)
-                    self.open[key] = list(ids)
-                    self.hops[key] = hops
-                case AppendPrompt(key, ids, hops, final):
-                    assert key not in self.final
-                    self.open[key] += ids
-                    self.hops[key] = hops
-                    if final:
-                        self.final.add(key)
-                case ReleasePrompt(key):
-                    del self.open[key]
-
-    def text(self, task: str) -> str:
-        keys = [key for key in self.open if key.split("/")[2] == task]
-        assert len(keys) <= 1
-        return "".join(chr(i) for i in self.open[keys[0]]) if keys else ""
-
-
-def chain() -> TaskFlow:
-    flow = TaskFlow(name="chain")
-    flow.add_variable(InputVar("topic"))
-    flow.add_variable(IntermediateVar("plan"))
-    flow.add_variable(IntermediateVar("draft"))
-    flow.add_variable(OutputVar("review"))
-    flow.add_task([("user", "Plan {topic}")], "plan")
-    flow.add_task([("system", "Write."), ("user", "About {topic}: {plan} Go!")], "draft")
-    flow.add_task([("user", "Plan was {plan|strip}. Draft was {draft}")], "review")
-    return flow
+from grape_lc.flow import IntermediateVar, OutputVar, TaskFlow
+from grape_lc.runtime.programs import PromptTable
+from grape_lc.scheduler.types import NO_HINT
+from tests.unit.runtime.tables import CharacterText, Engine, chain, finish
 
 
 @pytest.fixture
@@ -94,16 +20,6 @@ def table() -> PromptTable:
 @pytest.fixture
 def engine() -> Engine:
     return Engine()
-
-
-def finish(table: PromptTable, engine: Engine, task: str, text: str, piece: int = 3) -> None:
-    """Run the call of a task from start to end."""
-    engine.apply(table.call_started("p", task))
-    for at in range(0, len(text), piece):
-        engine.apply(table.call_text("p", task, text[at : at + piece], piece))
-        table.validate()
-    engine.apply(table.call_finished("p", task, complete=True))
-    table.validate()
 
 
 def test_opens_what_is_known_at_the_start(table: PromptTable, engine: Engine) -> None:
@@ -119,7 +35,7 @@ def test_grows_while_upstream_decodes_and_ends_complete(table: PromptTable, engi
     """The upstream text flows in chunks; after its end the known rest follows at once."""
     engine.apply(table.open_program("p", chain(), {"topic": "bees"}))
     engine.apply(table.call_started("p", "plan"))
-    assert table.feeds("p", "plan")
+    assert table.hint("p", "plan").feeds
     engine.apply(table.call_text("p", "plan", "one two three", 4))
     assert engine.text("draft") == "<system>Write.</><user>About bees: one two three"[:-4]
     engine.apply(table.call_text("p", "plan", " four", 1))
@@ -129,7 +45,7 @@ def test_grows_while_upstream_decodes_and_ends_complete(table: PromptTable, engi
         engine.text("draft") == "<system>Write.</><user>About bees: one two three four Go!</><ai>"
     )
     assert engine.text("review") == "<user>Plan was one two three four. Draft was "[:-5]
-    assert not table.feeds("p", "plan")
+    assert not table.hint("p", "plan").feeds
     assert engine.hops[next(k for k in engine.open if "review" in k)] == 1
 
 
@@ -154,7 +70,7 @@ def test_unknown_programs_tasks_and_inputs_are_harmless(table: PromptTable, engi
         engine.apply(table.call_text(program, task, "text", 9))
         engine.apply(table.call_finished(program, task, complete=True))
         assert table.take(program, task) is None
-        assert not table.feeds(program, task)
+        assert not table.hint(program, task).feeds
     assert engine.text("draft") == "<system>Write.</><user>About "[:-5], "topic is not known"
     engine.apply(table.close_program("p"))
     engine.apply(table.close_program("p"))
@@ -223,3 +139,82 @@ def test_open_prompts_equal_the_real_ones(
     finish(table, engine, "draft", draft, pieces[1])
     real = CharacterText().render(flow.task("review").prompt.render_messages(values))
     assert engine.text("review") == real
+
+
+def test_open_prompts_say_what_they_are_for(table: PromptTable, engine: Engine) -> None:
+    engine.apply(table.open_program("p", chain(), {"topic": "bees"}))
+    hints = {hint.task: hint for hint in engine.hints.values()}
+    assert {hint.program for hint in hints.values()} == {"p"}
+    assert len({hint.flow for hint in hints.values()}) == 1
+    draft, review = hints["draft"], hints["review"]
+    assert (draft.depth, draft.after, draft.hops, draft.source) == (1, ("review",), 1, "plan")
+    assert (review.depth, review.after, review.hops, review.source) == (2, (), 2, "plan")
+
+
+def test_the_source_of_an_open_prompt_moves_on(table: PromptTable, engine: Engine) -> None:
+    engine.apply(table.open_program("p", chain(), {"topic": "bees"}))
+    (review,) = [key for key in engine.open if key.split("/")[2] == "review"]
+    finish(table, engine, "plan", "1. find a flower")
+    engine.apply(table.catch_up("p"))
+    assert engine.sources[review] == "draft"
+    finish(table, engine, "draft", "bees find flowers")
+    engine.apply(table.catch_up("p"))
+    assert engine.sources[review] is None
+
+
+def test_a_call_says_what_it_is(table: PromptTable) -> None:
+    assert table.hint("p", "plan") == NO_HINT
+    table.open_program("p", chain(), {"topic": "bees"})
+    plan = table.hint("p", "plan")
+    assert (plan.depth, plan.after, plan.feeds) == (0, ("draft", "review"), True)
+    unknown = table.hint("p", "nobody")
+    assert (unknown.flow, unknown.depth, unknown.feeds) == (plan.flow, None, False)
+
+
+def fielded() -> TaskFlow:
+    flow = TaskFlow(name="fields")
+    flow.add_variable(IntermediateVar("plan"))
+    flow.add_variable(OutputVar("text"))
+    flow.add_task([("user", "Plan")], "plan")
+    flow.add_task([("user", "Write {plan|json:title} now")], "text")
+    return flow
+
+
+def test_a_field_is_known_before_its_answer_ends(table: PromptTable, engine: Engine) -> None:
+    engine.apply(table.open_program("p", fielded(), {}))
+    engine.apply(table.call_started("p", "plan"))
+    engine.apply(table.call_text("p", "plan", '{"title": "Bees", ', 9))
+    assert engine.text("text") == "<user>Write Bees now</><ai>"
+    engine.apply(table.call_text("p", "plan", '"rest": ""}', 9))
+    engine.apply(table.call_finished("p", "plan", complete=True))
+    engine.apply(table.catch_up("p"))
+    assert engine.text("text") == "<user>Write Bees now</><ai>"
+    table.validate()
+
+
+def test_a_field_that_is_missing_ends_the_prompt(table: PromptTable, engine: Engine) -> None:
+    engine.apply(table.open_program("p", fielded(), {}))
+    finish(table, engine, "plan", "there is no title")
+    for _ in range(2):
+        engine.apply(table.catch_up("p"))
+        table.validate()
+    assert engine.text("text") == "<user>Write "[:-5]
+    assert not engine.final
+
+
+def test_a_call_that_seldom_comes_is_not_prepared(table: PromptTable, engine: Engine) -> None:
+    """Two runs that went without ``review``: the third opens only ``draft``, until it is back."""
+    for number, calls in enumerate([("plan", "draft")] * 2 + [("plan", "draft", "review")] * 5):
+        program = f"p{number}"
+        engine.apply(table.open_program(program, chain(), {"topic": "bees"}))
+        opened = {key.split("/")[2] for key in engine.open}
+        assert "draft" in opened
+        if number == 2:
+            assert "review" not in opened
+        for task in calls:
+            engine.open.pop(table.take(program, task) or "", None)
+            finish(table, engine, task, "some words of an answer", program=program)
+        engine.apply(table.close_program(program))
+    assert table.counts["unlikely"] >= 1
+    engine.apply(table.open_program("last", chain(), {"topic": "bees"}))
+    assert engine.text("review") != ""

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_needs_the_standard_library_only():
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import grape_lc.scheduler.policy; "
+        "import sys; sys.path.insert(0, sys.argv[1]); import grape_lc.scheduler.controller; "
         "found = {n.partition('.')[0] for n in sys.modules}; "
         "print(sorted(found - set(sys.stdlib_module_names) - {'grape_lc', '__main__'}))"
     )

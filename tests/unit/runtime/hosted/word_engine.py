@@ -7,15 +7,17 @@ and only the model is not.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grape_lc.engine.base import CallDelta, CallRequest, Usage
 from grape_lc.errors import EmptyPromptError, ModelNotFoundError
+from grape_lc.scheduler.types import Hint
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class WordEngine:
         self.early_refusal: str | None = None
         self._hook_missing = args.get("hook_missing")
         self._open: dict[str, list[int]] = {}
+        self._hints: dict[str, dict[str, Any]] = {}
         self._running = 0
         self._adopted = 0
         self._aborted = 0
@@ -53,7 +56,10 @@ class WordEngine:
     async def self_test(self) -> None:
         self.early_refusal = self._hook_missing
 
-    def render(self, prompt: list[dict[str, Any]] | str) -> str:
+    def render(
+        self, prompt: list[dict[str, Any]] | str, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        del tools
         return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
 
     def encode(self, text: str, *, chat: bool) -> tuple[Sequence[int], Sequence[int] | None]:
@@ -67,9 +73,9 @@ class WordEngine:
         return WordCall(text.split(), [ord(c) for c in text])
 
     async def generate(
-        self, call: WordCall, *, adopt: str | None, feeds: bool
+        self, call: WordCall, *, adopt: str | None, hint: Hint
     ) -> AsyncIterator[CallDelta]:
-        del feeds
+        self._hints[hint.task or ""] = dataclasses.asdict(hint)
         ahead = len(self._open.pop(adopt)) if adopt in self._open else 0
         self._adopted += ahead > 0
         self._running += 1
@@ -95,12 +101,14 @@ class WordEngine:
         finally:
             self._running -= 1
 
-    async def open(self, key: str, ids: Sequence[int], hops: int) -> None:
-        del hops
+    async def open(self, key: str, ids: Sequence[int], hint: Hint) -> None:
+        del hint
         self._open[key] = list(ids)
 
-    async def append(self, key: str, ids: Sequence[int], hops: int, final: bool) -> None:
-        del hops, final
+    async def append(
+        self, key: str, ids: Sequence[int], hops: int, final: bool, source: str | None
+    ) -> None:
+        del hops, final, source
         self._open[key] += ids
 
     async def release(self, keys: Sequence[str]) -> None:
@@ -117,7 +125,14 @@ class WordEngine:
             "adopted": self._adopted,
             "aborted": self._aborted,
             "pid": os.getpid(),
+            "hints": self._hints,
         }
+
+    async def steps(self) -> list[list[float]]:
+        return [[1, 1, 40 + self._running, 0.0, 0.001]]
+
+    async def records(self) -> list[str]:
+        return ['{"v":1}', f'{{"step":{self._running}}}']
 
     async def shutdown(self) -> None:
         return None

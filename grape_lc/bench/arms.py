@@ -1,0 +1,221 @@
+"""The arms of a comparison: which scheduler, which engine arguments, which settings of ours.
+
+    vllm            vLLM as it comes
+    vllm-opt        vLLM tuned for programs: prefix caching, calls of later stages first, and a
+                    token budget that a sweep may choose
+    grape           our scheduler, with the graph attached
+    warm            vllm-opt, with the static head of every role's prompt in the cache beforehand
+
+    KIND+draft      the same with n-gram drafting
+    KIND+warm       the same with the heads in the cache
+    grape-NAME      without one mechanism of ours; several may go: grape-static-incremental
+    KIND:a=1,b=no   the same with settings of its own
+
+A setting is one of our scheduler (``grape`` only) or one of the engine arguments below. Names of
+mechanisms, and what each is when it is off, are those of ``PLAIN``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from grape_lc.bench.settings import DRAFT
+from grape_lc.errors import ConfigError
+from grape_lc.scheduler.settings import PLAIN, PolicyConfig
+
+STOCK = "vllm"
+TUNED = "vllm-opt"
+OURS = "grape"
+BUDGET = "max_num_batched_tokens"
+_DRAFTING = "speculative_config"
+
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    STOCK: {},
+    TUNED: {"enable_prefix_caching": True, "scheduling_policy": "priority"},
+    OURS: {},
+}
+_SHORT: Mapping[str, str] = {"warm": f"{TUNED}+warm"}
+_EXTRA = re.compile(r"([+-])([a-z_]+)")
+# What each may be: true or false, or a number of at least so much.
+_ENGINE_SETTINGS: Mapping[str, int | None] = {
+    "async_scheduling": None,
+    "enable_prefix_caching": None,
+    "long_prefill_token_threshold": 0,
+    BUDGET: 1,
+    "max_num_seqs": 1,
+}
+_MOST = 1 << 24  # tokens, or requests
+_WORDS: Mapping[str, Any] = {"none": None, "yes": True, "no": False}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to serve the programs of a comparison.
+
+    name: as it was written; unique in a comparison. kind: ``vllm``, ``vllm-opt`` or ``grape``.
+    engine: engine arguments that differ from vLLM's defaults.
+    grape: settings of our scheduler that differ from its defaults.
+    warmed: whether the static heads of prompts are in the cache when a run begins.
+    """
+
+    name: str
+    kind: str
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    grape: Mapping[str, Any] = field(default_factory=dict)
+    warmed: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is its kind and nothing beside: neither warmed nor drafting."""
+        return not self.warmed and _DRAFTING not in self.engine
+
+    @property
+    def scheduler(self) -> Literal["grape", "stock"]:
+        """The scheduler in the engine."""
+        return "grape" if self.kind == OURS else "stock"
+
+    @property
+    def attached(self) -> bool:
+        """Whether the engine is told of the programs before they make their calls."""
+        return self.kind == OURS
+
+    @property
+    def deepest_first(self) -> bool:
+        """Whether calls carry a priority, later stages first."""
+        return self.engine.get("scheduling_policy") == "priority"
+
+    @property
+    def budget(self) -> int | None:
+        """Most tokens of a step; None is vLLM's default."""
+        return self.engine.get(BUDGET)
+
+    def engine_args(self) -> dict[str, Any]:
+        """Engine arguments as ``GrapeEngine`` takes them."""
+        return {**self.engine, **({"grape": dict(self.grape)} if self.grape else {})}
+
+
+def parse_arm(text: str) -> Arm:
+    """One arm from ``KIND``, with extras and with ``:name=value,name=value``.
+
+    Raises ConfigError for an unknown kind, extra or setting, with the known ones.
+    """
+    head, _, rest = text.partition(":")
+    base = _base(head)
+    kind, engine, grape, warmed = base.kind, dict(base.engine), dict(base.grape), base.warmed
+    ours = {item.name for item in fields(PolicyConfig)} if kind == OURS else set()
+    for setting in filter(None, rest.split(",")):
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"arm {text!r}: {setting!r} is no setting; write name=value")
+        if name in ours:
+            grape[name] = _value(value)
+        elif name in _ENGINE_SETTINGS:
+            engine[name] = _checked(text, name, _value(value))
+        else:
+            known = ", ".join([*sorted(ours), *_ENGINE_SETTINGS])
+            raise ConfigError(f"arm {text!r} has no setting {name!r}; there are: {known}")
+    try:
+        PolicyConfig.from_mapping(grape)
+    except ValueError as error:
+        raise ConfigError(f"arm {text!r}: {error}") from error
+    return Arm(text, kind, engine, grape, warmed)
+
+
+def _base(head: str) -> Arm:
+    """What stands before the colon: a kind, and what is added to it or taken away."""
+    first = re.split("[+-]", head, maxsplit=1)[0]
+    written = _SHORT.get(first, first) + head.removeprefix(first)
+    fitting = [kind for kind in _KINDS if re.fullmatch(f"{kind}([+-].*)?", written)]
+    if not fitting:
+        raise ConfigError(f"no arm {head!r}; there are: {known_arms()}")
+    kind = max(fitting, key=len)  # vllm-opt is no vllm without opt
+    rest = written.removeprefix(kind)
+    engine, grape, warmed = dict(_KINDS[kind]), {}, False
+    if _EXTRA.sub("", rest):
+        raise ConfigError(f"no arm {head!r}; there are: {known_arms()}")
+    for sign, name in _EXTRA.findall(rest):
+        if (sign, name) == ("+", "draft"):
+            engine[_DRAFTING] = dict(DRAFT)
+        elif (sign, name) == ("+", "warm"):
+            warmed = True
+        elif sign == "-" and kind == OURS and name in PLAIN:
+            off = PLAIN[name]
+            grape[name] = off if isinstance(off, bool) else str(off)
+        else:
+            raise ConfigError(
+                f"arm {head!r} has no {sign}{name}; there are: +draft, +warm, and for {OURS} "
+                f"-{', -'.join(PLAIN)}"
+            )
+    return Arm(head, kind, engine, grape, warmed)
+
+
+def known_arms() -> str:
+    """The kinds, for errors."""
+    return ", ".join([*_KINDS, *_SHORT])
+
+
+def _checked(arm: str, name: str, value: Any) -> Any:
+    """The value of an engine setting; ConfigError for one that no engine takes."""
+    least = _ENGINE_SETTINGS[name]
+    if least is None:
+        if value is not None and type(value) is not bool:
+            raise ConfigError(f"arm {arm!r}: {name} is true or false, not {value!r}")
+    elif value is not None and not (type(value) is int and least <= value <= _MOST):
+        raise ConfigError(
+            f"arm {arm!r}: {name} is a number from {least} to {_MOST}, not {value!r:.40}"
+        )
+    return value
+
+
+def parse_arms(text: str) -> tuple[Arm, ...]:
+    """Arms separated by commas, in this order.
+
+    Since no kind holds an equals sign, ``grape:a=1,b=2,vllm`` are two arms. Raises ConfigError
+    as ``parse_arm`` does, when there is none, and when one stands there twice.
+    """
+    specs: list[str] = []
+    for piece in (piece.strip() for piece in text.split(",")):
+        if "=" in piece and ":" not in piece and specs and ":" in specs[-1]:
+            specs[-1] += f",{piece}"
+        elif piece:
+            specs.append(piece)
+    if not specs:
+        raise ConfigError(f"no arm in {text!r}; there are: {known_arms()}")
+    twice = sorted({spec for spec in specs if specs.count(spec) > 1})
+    if twice:
+        raise ConfigError(f"{', '.join(twice)} stands twice among the arms {text!r}")
+    return tuple(parse_arm(spec) for spec in specs)
+
+
+def tuned_name(arms: Sequence[Arm]) -> str | None:
+    """The arm that ratios are against unless told otherwise: the first tuned one.
+
+    One that is tuned and nothing else goes before warmed and drafting ones.
+    """
+    tuned = sorted((arm for arm in arms if arm.kind == TUNED), key=lambda arm: not arm.plain)
+    return tuned[0].name if tuned else None
+
+
+def with_budget(arms: Sequence[Arm], budget: int | None) -> tuple[Arm, ...]:
+    """``arms`` with this token budget for the tuned ones that name none; None is the default."""
+    if budget is None:
+        return tuple(arms)
+    return tuple(
+        replace(arm, engine={**arm.engine, BUDGET: budget})
+        if arm.kind == TUNED and arm.budget is None
+        else arm
+        for arm in arms
+    )
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,108 @@
+"""What the example workflows run on in a comparison: their inputs, and a short one to warm up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grape_lc.bench.quality import Scorer, answer_scorer, program_scorer
+from grape_lc.errors import ConfigError
+from grape_lc.workflow_package import load_workflow
+
+PARTS = 4
+"""Parts that ``summary`` reads a document in."""
+
+LONGEST = 8000
+"""Characters of a built-in document: its parts then have some 500 tokens. Others are not cut."""
+
+
+class Case(NamedTuple):
+    """One program of a workload: its name, and the state that its graph begins with."""
+
+    name: str
+    state: dict[str, Any]
+
+
+class Example(NamedTuple):
+    """An example workflow, and what it can be run on.
+
+    warm_up: a short input. options: further arguments of its ``build``. scorer: tells how good
+    its answers are; None where nothing is known of that.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    warm_up: dict[str, Any]
+    options: dict[str, Any]
+    scorer: Scorer | None = None
+
+    def build(self, llm: object, max_tokens: int) -> Any:
+        """Its compiled graph. max_tokens: limit of each answer."""
+        return load_workflow(self.name).build(llm, max_tokens=max_tokens, **self.options)
+
+    def draw(self, count: int, seed: int) -> list[Case]:
+        """``count`` different cases, drawn with ``seed``, in random order.
+
+        Raises ConfigError when ``count`` is less than one or there are too few.
+        """
+        if count < 1:
+            raise ConfigError(f"a workload needs at least one program, not {count}")
+        if count > len(self.cases):
+            raise ConfigError(
+                f"{count} programs asked for, but there are {len(self.cases)} inputs for "
+                f"{self.name}"
+            )
+        draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
+        return draw.sample(self.cases, count)
+
+
+def load_example(workflow: str, source: Path | None = None) -> Example:
+    """An example workflow with its inputs.
+
+    source: a JSONL file or a directory of such files; None for what comes with the workflow.
+    Raises ConfigError when there is no such workflow, its inputs cannot be read, or a library
+    that it needs is missing.
+    """
+    module: Any = load_workflow(workflow)
+    if workflow not in _LOADERS:
+        known = ", ".join(_LOADERS)
+        raise ConfigError(f"no inputs are known for workflow {workflow!r}, only for: {known}")
+    try:
+        return _LOADERS[workflow](module, source)
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        raise ConfigError(f"no inputs to run {workflow} on: {error}") from error
+
+
+def _code(module: Any, source: Path | None) -> Example:
+    problems = module.load_problems(source)
+    cases = tuple(Case(problem.id, {"problem": problem.text}) for problem in problems)
+    scorer = program_scorer(module.load_problem_tests(source), "code")
+    return Example("code", cases, {"problem": "Add two numbers."}, {}, scorer)
+
+
+def _summary(module: Any, source: Path | None) -> Example:
+    documents = module.load_documents(source, longest=LONGEST if source is None else None)
+    cases = tuple(
+        Case(document.id, {"chunks": module.split_document(document.text, PARTS)})
+        for document in documents
+    )
+    return Example("summary", cases, {"chunks": ["Two parts.", "Short ones."]}, {})
+
+
+def _search(module: Any, source: Path | None) -> Example:
+    questions = module.load_questions(source)
+    cases = tuple(Case(question.id, {"question": question.text}) for question in questions)
+    expected = {q.id: q.answer for q in questions if q.answer is not None}
+    retriever = module.PassageRetriever.of(module.load_passages(source))
+    warm_up = {"question": "Which statement ends a loop?"}
+    scorer = answer_scorer(expected, "answer", module.short_answer)
+    return Example("search", cases, warm_up, {"retriever": retriever}, scorer)
+
+
+_LOADERS: Mapping[str, Callable[[Any, Path | None], Example]] = {
+    "code": _code,
+    "search": _search,
+    "summary": _summary,
+}

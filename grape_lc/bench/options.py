@@ -1,0 +1,163 @@
+"""What ``grape bench`` runs, and what its engines are told for it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grape_lc.bench.arms import TUNED, Arm, parse_arms, tuned_name
+from grape_lc.bench.arrivals import Pattern, parse_arrivals
+from grape_lc.bench.compare import MOST_ENGINES
+from grape_lc.bench.settings import installed_versions
+from grape_lc.bench.slo import Slo, parse_slo
+from grape_lc.errors import ConfigError
+
+_GPU_SHARE = 0.84
+
+
+class BenchSettings(BaseModel):
+    """What a comparison runs; checked when made. See ``docs/bench.md`` for each of them.
+
+    arrivals: as ``arrivals.parse_arrivals`` reads them; a closed loop has no rate.
+    rate: arrivals a second, or ``auto``: ``load`` times the saturated rate.
+    tenants: programs are dealt to so many tenants, in turn.
+    arms: as ``arms.parse_arms`` reads them. base: the arm that ratios are against; None is the
+        tuned one where it takes part, else the first.
+    sweep: token budgets to try, ``default`` for vLLM's own.
+    kv_blocks: KV blocks of every engine; kv_share: the same, as a share of what all programs
+        would hold at once. None of both: vLLM's default.
+    seed: of the first repeat; each further one has the next.
+    slo: targets that programs are judged by, as ``slo.parse_slo`` reads them.
+    quality: also judge the answers; programs that the model writes are run for that.
+    limit_s: seconds after its last arrival at which a run is given up.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    workflow: str = "code"
+    programs: int = Field(default=8, ge=1)
+    arrivals: str = "poisson"
+    tenants: int = Field(default=1, ge=1)
+    rate: float | Literal["auto"] = "auto"
+    load: float = Field(default=0.85, gt=0)
+    repeats: int = Field(default=3, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
+    arms: str = "vllm,vllm-opt,grape"
+    base: str | None = None
+    sweep: tuple[int | Literal["default"], ...] = ()
+    sweep_repeats: int = Field(default=1, ge=1)
+    kv_blocks: int | None = Field(default=None, ge=2)
+    kv_share: float | None = Field(default=None, gt=0)
+    seed: int = 0
+    dtype: str | None = None
+    model: str | None = None
+    data: Path | None = None
+    slo: str = ""
+    quality: bool = False
+    limit_s: float = Field(default=900.0, gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> BenchSettings:
+        if isinstance(self.rate, float) and not self.rate > 0:
+            raise ValueError(f"rate must be positive or 'auto', not {self.rate}")
+        self.targets()
+        if self.pattern.in_flight is not None and self.rate != "auto":
+            raise ValueError(f"a closed loop has no rate: {self.arrivals} and {self.rate} a second")
+        if self.kv_blocks is not None and self.kv_share is not None:
+            raise ValueError("kv_blocks and kv_share exclude each other")
+        if any(budget != "default" and budget < 1 for budget in self.sweep):
+            raise ValueError(f"token budgets of a sweep must be positive: {self.sweep}")
+        if len(set(self.sweep)) < len(self.sweep):
+            raise ValueError(f"a token budget stands twice in the sweep {self.sweep}")
+        names = [arm.name for arm in parse_arms(self.arms)]
+        if self.base is not None and self.base not in names:
+            raise ValueError(f"base {self.base!r} is none of the arms {', '.join(names)}")
+        if self.sweep and not any(arm.kind == TUNED for arm in self.parsed_arms()):
+            raise ValueError(f"a sweep tunes {TUNED}, which is none of the arms {self.arms!r}")
+        return self
+
+    def targets(self) -> Slo:
+        """What programs are judged by. Raises ConfigError."""
+        return parse_slo(self.slo)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """When programs arrive; a trace is read once. Raises ConfigError."""
+        return parse_arrivals(self.arrivals)
+
+    def parsed_arms(self) -> tuple[Arm, ...]:
+        """The arms, in the order of their columns."""
+        return parse_arms(self.arms)
+
+    def base_arm(self) -> str:
+        """The arm that ratios are against."""
+        if self.base is not None:
+            return self.base
+        arms = self.parsed_arms()
+        return tuned_name(arms) or arms[0].name
+
+    def seeds(self, repeats: int) -> range:
+        """The seed of each repeat, of problems and arrival times alike."""
+        return range(self.seed, self.seed + repeats)
+
+    def engine_args(self, device: str, kv_blocks: int | None, arms: int) -> dict[str, Any]:
+        """Engine arguments that all of ``arms`` arms share, on ``cpu`` or ``gpu``."""
+        args: dict[str, Any] = {"dtype": self.dtype or ("float32" if device == "cpu" else "auto")}
+        if device == "gpu":
+            args["gpu_memory_utilization"] = _GPU_SHARE / (arms if arms <= MOST_ENGINES else 1)
+        if kv_blocks is not None:
+            # vLLM refuses to start with less KV than its longest request may need, unless told
+            # to shorten that one (-1).
+            args |= {"num_gpu_blocks_override": kv_blocks, "max_model_len": -1}
+        return args
+
+
+def parse_sweep(text: str) -> tuple[int | Literal["default"], ...]:
+    """Token budgets from a list like ``64,128,default``. Raises ConfigError."""
+    budgets: list[int | Literal["default"]] = []
+    for piece in filter(None, (piece.strip() for piece in text.split(","))):
+        if piece == "default":
+            budgets.append("default")
+        elif piece.isdecimal():
+            budgets.append(int(piece))
+        else:
+            raise ConfigError(f"{piece!r} is no token budget; write numbers and 'default'")
+    return tuple(budgets)
+
+
+def parse_rate(text: str) -> float | Literal["auto"]:
+    """Arrivals a second from a number or ``auto``. Raises ConfigError."""
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"rate {text!r} is neither a number nor 'auto'") from None
+
+
+def environment(device: str) -> dict[str, Any]:
+    """The machine and the versions, for the JSON file."""
+    return {
+        "device": device,
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "versions": installed_versions(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,286 @@
+"""``grape simulate``: the arms of a comparison on the simulator.
+
+First the load: programs a second that vllm-opt ends when there is always work, at the best of the
+swept token budgets. Then its budget: the sweep runs at the load of the comparison, on other
+seeds, and the budget is taken that ``grape bench`` would take. Then every arm runs every seed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grape_lc.bench.arms import BUDGET, OURS, TUNED, Arm, parse_arm, with_budget
+from grape_lc.bench.simulation_options import SimulationSettings
+from grape_lc.bench.sweep import KEPT_SPEED
+from grape_lc.engine.simulator.arrivals import Arrivals, Closed, Renewal
+from grape_lc.engine.simulator.hardware import Machine
+from grape_lc.engine.simulator.host import HostSettings
+from grape_lc.engine.simulator.programs import Workload
+from grape_lc.engine.simulator.recorded import from_record
+from grape_lc.engine.simulator.settings import EngineSettings, fitting
+from grape_lc.engine.simulator.shapes import SHAPES
+from grape_lc.engine.simulator.simulation import ArmConfig, saturated_rate, simulate
+from grape_lc.engine.vllm_settings import DriverSettings
+from grape_lc.errors import ConfigError
+from grape_lc.scheduler.record import StepRecord, header
+from grape_lc.scheduler.settings import PLAIN, PolicyConfig
+
+Figures = dict[str, Any]
+"""As ``Statistics.figures`` gives them."""
+
+_STOCK_BUDGET = 2048
+_SWEEP_SEEDS = 1_000_000  # added to a seed: what tunes a baseline is not what judges it
+
+
+class Trial(NamedTuple):
+    """A token budget of vllm-opt: its saturated rate, and its figures at the load."""
+
+    budget: int
+    saturated_rate: float
+    figures: Figures | None = None
+
+
+class Result(NamedTuple):
+    """A simulated comparison.
+
+    rate: programs a second; None for a closed loop or a record. trials: of the sweep. arms: as
+    they ran. figures: of each arm, one entry a seed.
+    """
+
+    rate: float | None
+    trials: tuple[Trial, ...]
+    arms: tuple[Arm, ...]
+    figures: dict[str, list[Figures]]
+
+
+class _Job(NamedTuple):
+    """One simulation; travels to another process."""
+
+    settings: SimulationSettings
+    arm: Arm
+    rate: float | None
+    seed: int
+
+    def run(self, record: Callable[[int, StepRecord], None] | None = None) -> Figures:
+        settings, machine = self.settings, self.settings.machine()
+        arrivals: Arrivals
+        if settings.record is not None:
+            recorded = from_record(settings.record, run=settings.record_run)
+            programs, arrivals, count = recorded, recorded.arrivals, len(recorded.programs)
+            return _simulate(self, machine, programs, arrivals, count, record)
+        if settings.closed is not None:
+            arrivals = Closed(settings.closed)
+        else:
+            assert self.rate is not None, "an open workload has a rate"
+            arrivals = Renewal(self.rate, settings.cv)
+        work = Workload(SHAPES[settings.workload], self.seed, differ=settings.differ)
+        return _simulate(self, machine, work, arrivals, settings.programs, record)
+
+
+def _simulate(
+    job: _Job,
+    machine: Machine,
+    programs: Any,
+    arrivals: Arrivals,
+    count: int,
+    record: Callable[[int, StepRecord], None] | None,
+) -> Figures:
+    settings = job.settings
+    return simulate(
+        arm_config(job.arm, settings),
+        machine,
+        programs,
+        arrivals,
+        count,
+        seed=job.seed,
+        replicas=settings.replicas,
+        host=HostSettings(hop_s=settings.hop_s),
+        record=record,
+    ).figures()
+
+
+def _run(job: _Job) -> Figures:
+    return job.run()
+
+
+def _saturate(job: _Job) -> float:
+    settings = job.settings
+    return saturated_rate(
+        arm_config(job.arm, settings),
+        settings.machine(),
+        Workload(SHAPES[settings.workload], job.seed),
+        replicas=settings.replicas,
+        host=HostSettings(hop_s=settings.hop_s),
+    )
+
+
+def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
+    """An arm as the simulator takes it. Raises ConfigError for what is not simulated."""
+    simulated = {BUDGET, "max_num_seqs", "scheduling_policy", "enable_prefix_caching"}
+    other = sorted(set(arm.engine) - simulated)
+    if arm.warmed:
+        raise ConfigError(f"arm {arm.name!r}: warmed caches are not simulated")
+    if other or arm.engine.get("enable_prefix_caching") is False:
+        raise ConfigError(f"arm {arm.name!r}: the simulator has prefix caching and no {other}")
+    if arm.kind == OURS:
+        given = {"grape": dict(arm.grape)}
+        config = DriverSettings.read(given, on_cpu=settings.device == "cpu").policy
+    else:
+        config = PolicyConfig.from_mapping(PLAIN)
+    engine = EngineSettings(
+        max_tokens=arm.budget or _STOCK_BUDGET,
+        rows=arm.engine.get("max_num_seqs") or 256,
+        by_priority=arm.deepest_first,
+        noise=settings.noise,
+    )
+    return ArmConfig(arm.name, config, engine, ahead=arm.attached, learned=settings.learned)
+
+
+Workers = Callable[[Callable[[_Job], Any], Iterable[_Job]], Iterator[Any]]
+"""Runs a function on every job, and gives the results in the order of the jobs."""
+
+
+def _end_with_parent() -> None:
+    """In a worker: a parent that was killed would leave it computing for nobody."""
+    parent = parent_process()
+    assert parent is not None, "a worker has a parent"
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[Workers]:
+    """``count`` jobs at a time, each in a process of its own; in this one if it is 1."""
+    if count == 1:
+        yield map
+        return
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=spawn, initializer=_end_with_parent) as pool:
+        try:
+            yield pool.map
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class Simulation:
+    """One call of ``grape simulate``; ``say`` is told what goes on."""
+
+    def __init__(self, settings: SimulationSettings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+
+    def run(self) -> Result:
+        """Everything that the settings ask for."""
+        settings = self._settings
+        arms = settings.parsed_arms()
+        for arm in arms:
+            arm_config(arm, settings)
+        with _workers(settings.jobs) as workers:
+            rate, trials = self._load(workers)
+            if settings.tunes():
+                trials = self._sweep(workers, rate, trials)
+                best = choose(trials)
+                arms = with_budget(arms, best.budget)
+                self._say(f"{TUNED}: {best.budget} tokens a step, by the rule of grape bench")
+            seeds = range(settings.first, settings.first + settings.seeds)
+            jobs = [_Job(settings, arm, rate, seed) for seed in seeds for arm in arms]
+            figures: dict[str, list[Figures]] = {arm.name: [] for arm in arms}
+            for job, found in zip(jobs, workers(_run, jobs), strict=True):
+                figures[job.arm.name].append(found)
+                self._say(f"seed {job.seed} {job.arm.name}: {found['steps']} steps")
+        return Result(rate, trials, arms, figures)
+
+    def _load(self, workers: Workers) -> tuple[float | None, tuple[Trial, ...]]:
+        """Programs a second, and what was found on the way."""
+        settings = self._settings
+        if settings.record is not None or settings.closed is not None:
+            return None, ()
+        if settings.rate is not None:
+            return settings.rate, ()
+        budgets = settings.sweep or (_STOCK_BUDGET,)
+        seed = settings.first + _SWEEP_SEEDS
+        jobs = [_Job(settings, tuned(budget), None, seed) for budget in budgets]
+        trials = tuple(
+            Trial(budget, found)
+            for budget, found in zip(budgets, workers(_saturate, jobs), strict=True)
+        )
+        best = max(trials, key=lambda trial: trial.saturated_rate)
+        rate = settings.rho * best.saturated_rate
+        self._say(
+            f"rate: {rate:.4g} programs/s, {settings.rho:g} of {best.saturated_rate:.4g}, at which "
+            f"{TUNED} with {best.budget} tokens a step saturates"
+        )
+        return rate, trials
+
+    def _sweep(
+        self, workers: Workers, rate: float | None, trials: Sequence[Trial]
+    ) -> tuple[Trial, ...]:
+        """Figures of vllm-opt at every budget, at the load of the comparison."""
+        settings = self._settings
+        budgets = settings.sweep or (_STOCK_BUDGET,)
+        known = {trial.budget: trial.saturated_rate for trial in trials}
+        seed = settings.first + _SWEEP_SEEDS
+        jobs = [_Job(settings, tuned(budget), rate, seed) for budget in budgets]
+        return tuple(
+            Trial(budget, known.get(budget, 0.0), figures)
+            for budget, figures in zip(budgets, workers(_run, jobs), strict=True)
+        )
+
+
+def tuned(budget: int) -> Arm:
+    """vllm-opt with a token budget."""
+    return parse_arm(f"{TUNED}:{BUDGET}={budget}")
+
+
+def choose(trials: Sequence[Trial]) -> Trial:
+    """The lowest P99 agentic ITL among those with nearly the best speed, as in ``sweep``."""
+    measured = [(trial, trial.figures) for trial in trials if trial.figures is not None]
+    fastest = max(figures["tokens_per_s"] for _, figures in measured)
+    able = [
+        (figures["agentic_itl_ms"]["p99"], trial.budget, trial)
+        for trial, figures in measured
+        if figures["tokens_per_s"] >= KEPT_SPEED * fastest
+    ]
+    return min(able)[-1]
+
+
+def check_records(settings: SimulationSettings) -> None:
+    """Raise ConfigError if steps cannot be recorded: those of several engines would mix."""
+    if settings.replicas > 1:
+        raise ConfigError("records are of one engine: they need one replica (--replicas 1)")
+
+
+def write_records(settings: SimulationSettings, rate: float | None, arm: Arm, path: Path) -> int:
+    """Simulate one arm on the first seed and write the record of each step; how many.
+
+    Raises ConfigError if the file cannot be written or there are several replicas.
+    """
+    check_records(settings)
+    job = _Job(settings, arm, rate, settings.first)
+    count = 0
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            simulated = arm_config(arm, settings)
+            file.write(header(fitting(simulated.config, simulated.engine)) + "\n")
+
+            def write(number: int, record: StepRecord) -> None:
+                nonlocal count
+                count += 1
+                file.write(record.to_json() + "\n")
+
+            job.run(write)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+    return count

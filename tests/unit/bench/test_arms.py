@@ -1,0 +1,123 @@
+import pytest
+
+from grape_lc.bench.arms import parse_arm, parse_arms, tuned_name, with_budget
+from grape_lc.bench.settings import DRAFT
+from grape_lc.errors import ConfigError
+from grape_lc.scheduler.settings import PLAIN, PolicyConfig
+
+
+def test_the_three_kinds():
+    stock, tuned, ours = parse_arms("vllm, vllm-opt,grape")
+    assert [arm.name for arm in (stock, tuned, ours)] == ["vllm", "vllm-opt", "grape"]
+    assert stock.engine_args() == {} == ours.engine_args()
+    assert tuned.engine_args() == {"enable_prefix_caching": True, "scheduling_policy": "priority"}
+    assert [arm.scheduler for arm in (stock, tuned, ours)] == ["stock", "stock", "grape"]
+    assert [arm.attached for arm in (stock, tuned, ours)] == [False, False, True]
+    assert [arm.deepest_first for arm in (stock, tuned, ours)] == [False, True, False]
+
+
+def test_settings_are_read_as_what_they_are():
+    text = "grape:incremental=false,prefill_cap=none,stretch=1.5,constraint=cap,chunk=16"
+    arm = parse_arm(text)
+    assert arm.name == text
+    assert arm.engine_args() == {
+        "grape": {
+            "incremental": False,
+            "prefill_cap": None,
+            "stretch": 1.5,
+            "constraint": "cap",
+            "chunk": 16,
+        }
+    }
+    assert PolicyConfig.from_mapping(arm.grape).prefill_cap is None
+    assert parse_arm("grape:governor=no,static=yes").grape == {"governor": False, "static": True}
+
+
+def test_settings_of_one_arm_may_hold_commas_between_arms():
+    arms = parse_arms("grape:chunk=4,handover=false,vllm,vllm-opt:max_num_batched_tokens=64,grape")
+    assert [arm.name for arm in arms] == [
+        "grape:chunk=4,handover=false",
+        "vllm",
+        "vllm-opt:max_num_batched_tokens=64",
+        "grape",
+    ]
+    assert arms[2].budget == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("parrot", "no arm 'parrot'; there are: vllm, vllm-opt, grape, warm"),
+        ("vllm-opt+", "no arm 'vllm-opt+'"),
+        ("grape+Draft", "no arm 'grape+Draft'"),
+        ("grapevine", "no arm 'grapevine'"),
+        ("grape+layout", "arm 'grape+layout' has no +layout; there are: +draft, +warm"),
+        ("grape-chunk", "arm 'grape-chunk' has no -chunk; there are: +draft, +warm, and for grape"),
+        ("vllm-governor", "arm 'vllm-governor' has no -governor"),
+        ("grape+governor", "has no +governor"),
+        ("", "no arm in ''"),
+        ("vllm,vllm", "vllm stands twice"),
+        ("grape:chunk", "write name=value"),
+        ("grape:speed=9", "has no setting 'speed'; there are: admission"),
+        ("grape:chunk=0", "'chunk' must be a number >= 1: 0"),
+        ("grape:incremental=maybe", "'incremental' must be true or false"),
+        ("vllm:max_num_batched_tokens=abc", "is a number from 1 to"),
+        ("vllm:max_num_batched_tokens=true", "is a number from 1 to"),
+        ("vllm-opt:max_num_seqs=0", "max_num_seqs is a number from 1"),
+        ("grape:async_scheduling=7", "async_scheduling is true or false"),
+        ("grape:backlog_share=Infinity", "'backlog_share' must be a number <= 1e+09"),
+        ("vllm:chunk=8", "has no setting 'chunk'"),
+        ("vllm,chunk=8", "no arm 'chunk=8'"),
+    ],
+)
+def test_what_is_no_arm_is_refused_with_what_there_is(text: str, said: str):
+    with pytest.raises(ConfigError) as refused:
+        parse_arms(text)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_each_mechanism_of_ours_can_be_taken_away_by_its_name(name: str):
+    arm = parse_arm(f"grape-{name}")
+    assert (arm.name, arm.kind, arm.attached) == (f"grape-{name}", "grape", True)
+    policy = PolicyConfig.from_mapping(arm.grape)
+    assert policy == PolicyConfig().but(**{name: PLAIN[name]})
+    assert policy != PolicyConfig()
+    # Plain values: they go to another process, and into the file.
+    assert {type(value) for value in arm.grape.values()} <= {bool, str}
+
+
+def test_mechanisms_and_settings_add_up():
+    arm = parse_arm("grape-static-incremental+draft:chunk=4,max_num_seqs=8")
+    assert arm.engine_args() == {
+        "grape": {"static": False, "incremental": False, "chunk": 4},
+        "speculative_config": DRAFT,
+        "max_num_seqs": 8,
+    }
+
+
+def test_drafting_and_warming_are_extras_of_any_kind():
+    drafting, tuned, warmed, short = parse_arms("grape+draft,vllm-opt+draft,vllm+warm,warm")
+    assert drafting.engine_args() == {"speculative_config": DRAFT}
+    assert (tuned.deepest_first, tuned.kind, tuned.warmed) == (True, "vllm-opt", False)
+    assert tuned.engine["speculative_config"] == DRAFT
+    assert (warmed.kind, warmed.warmed, warmed.engine_args()) == ("vllm", True, {})
+    same = parse_arm("vllm-opt+warm")
+    assert (short.kind, short.engine, short.warmed) == (same.kind, same.engine, same.warmed)
+    assert parse_arm("warm+draft").engine == tuned.engine
+    assert [arm.plain for arm in (drafting, tuned, warmed, short)] == [False] * 4
+    assert all(arm.plain for arm in parse_arms("vllm,vllm-opt,grape,grape-static"))
+
+
+def test_ratios_are_against_the_plainest_tuned_arm():
+    assert tuned_name(parse_arms("vllm,warm,vllm-opt,grape")) == "vllm-opt"
+    assert tuned_name(parse_arms("vllm,warm,grape")) == "warm"
+    assert tuned_name(parse_arms("vllm,grape")) is None
+
+
+def test_a_budget_is_given_to_tuned_arms_that_name_none():
+    arms = parse_arms("vllm,vllm-opt,vllm-opt:max_num_batched_tokens=64,grape")
+    assert [arm.budget for arm in with_budget(arms, 96)] == [None, 96, 64, None]
+    assert with_budget(arms, None) == arms
+    assert with_budget(parse_arms("warm"), 96)[0].budget == 96
+    assert [arm.name for arm in with_budget(arms, 96)] == [arm.name for arm in arms]
