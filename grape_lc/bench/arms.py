@@ -1,17 +1,21 @@
 """The arms of a comparison: which scheduler, which engine arguments, which settings of ours.
 
     vllm            vLLM as it comes
-    vllm-opt        vLLM tuned for programs: prefix caching, calls of later stages first, and a
-                    token budget that a sweep may choose
+    vllm-opt        vLLM tuned for programs: prefix caching, calls in the order of ``ranking``, and
+                    a token budget that a sweep may choose
     grape           our scheduler, with the graph attached
-    warm            vllm-opt, with the static head of every role's prompt in the cache beforehand
+    warm            vllm-opt+warm: the static head of every role's prompt in the cache beforehand
+    layout          vllm-opt+layout: prompts that begin with what earlier calls have computed
 
     KIND+draft      the same with n-gram drafting
     KIND+warm       the same with the heads in the cache
+    KIND+release    the same, each task released by the flow's driver and not by the graph
+    KIND+layout     the same with prompts in a cache-friendly order
+    vllm-opt+pipe   the same with answers piped to their readers in pieces of 128 tokens
     grape-NAME      without one mechanism of ours; several may go: grape-static-incremental
     KIND:a=1,b=no   the same with settings of its own
 
-A setting is one of our scheduler (``grape`` only) or one of the engine arguments below. Names of
+A setting is one of our scheduler (where it is ours) or one of the engine arguments below. Names of
 mechanisms, and what each is when it is off, are those of ``PLAIN``.
 """
 
@@ -25,20 +29,40 @@ from typing import Any, Literal
 
 from grape_lc.bench.settings import DRAFT
 from grape_lc.errors import ConfigError
-from grape_lc.scheduler.settings import PLAIN, PolicyConfig
+from grape_lc.scheduler.settings import PLAIN, PolicyConfig, Rule
 
 STOCK = "vllm"
 TUNED = "vllm-opt"
 OURS = "grape"
 BUDGET = "max_num_batched_tokens"
+PIPE_TOKENS = 128
+"""Tokens of a piece of an answer that ``+pipe`` hands on, as Parrot's pipes once did."""
+
 _DRAFTING = "speculative_config"
+_MOST = 1 << 24  # tokens, or requests
 
 _KINDS: Mapping[str, Mapping[str, Any]] = {
     STOCK: {},
     TUNED: {"enable_prefix_caching": True, "scheduling_policy": "priority"},
     OURS: {},
 }
-_SHORT: Mapping[str, str] = {"warm": f"{TUNED}+warm"}
+_SHORT: Mapping[str, str] = {"warm": f"{TUNED}+warm", "layout": f"{TUNED}+layout"}
+# Our scheduler with its policy off, save that prompts grow while they wait. A piece is handed on
+# whatever else the step holds, and never cut.
+PIPE: Mapping[str, Any] = {
+    **{name: off if isinstance(off, bool) else str(off) for name, off in PLAIN.items()},
+    "incremental": True,
+    "static": True,
+    "rule": str(Rule.HOPS),
+    "chunk": PIPE_TOKENS,
+    "lump": PIPE_TOKENS,
+    "near_steps": 0,
+    "open_cap": _MOST,
+    "prefill_cap": None,
+}
+_PIPE = "pipe"
+# Extras that only say how the programs are run, by the field of the arm.
+_FLAGS: Mapping[str, str] = {"warm": "warmed", "release": "released", "layout": "layout"}
 _EXTRA = re.compile(r"([+-])([a-z_]+)")
 # What each may be: true or false, or a number of at least so much.
 _ENGINE_SETTINGS: Mapping[str, int | None] = {
@@ -48,7 +72,6 @@ _ENGINE_SETTINGS: Mapping[str, int | None] = {
     BUDGET: 1,
     "max_num_seqs": 1,
 }
-_MOST = 1 << 24  # tokens, or requests
 _WORDS: Mapping[str, Any] = {"none": None, "yes": True, "no": False}
 
 
@@ -60,6 +83,9 @@ class Arm:
     engine: engine arguments that differ from vLLM's defaults.
     grape: settings of our scheduler that differ from its defaults.
     warmed: whether the static heads of prompts are in the cache when a run begins.
+    piped: whether our scheduler is in the engine for its open prompts alone.
+    released: whether the flow's driver makes the calls, in the place of the graph.
+    layout: whether prompts are in the order that a prefix cache serves best.
     """
 
     name: str
@@ -67,26 +93,35 @@ class Arm:
     engine: Mapping[str, Any] = field(default_factory=dict)
     grape: Mapping[str, Any] = field(default_factory=dict)
     warmed: bool = False
+    piped: bool = False
+    released: bool = False
+    layout: bool = False
 
     @property
     def plain(self) -> bool:
-        """Whether it is its kind and nothing beside: neither warmed nor drafting."""
-        return not self.warmed and _DRAFTING not in self.engine
+        """Whether it is its kind, perhaps without some mechanism, and nothing is added."""
+        extras = (self.warmed, self.piped, self.released, self.layout, _DRAFTING in self.engine)
+        return not any(extras)
 
     @property
     def scheduler(self) -> Literal["grape", "stock"]:
         """The scheduler in the engine."""
-        return "grape" if self.kind == OURS else "stock"
+        return "grape" if self.kind == OURS or self.piped else "stock"
 
     @property
     def attached(self) -> bool:
         """Whether the engine is told of the programs before they make their calls."""
-        return self.kind == OURS
+        return self.scheduler == "grape"
 
     @property
-    def deepest_first(self) -> bool:
-        """Whether calls carry a priority, later stages first."""
+    def ranked(self) -> bool:
+        """Whether calls carry a priority; see ``ranking``."""
         return self.engine.get("scheduling_policy") == "priority"
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its prompts are those of other arms, so that answers should be equal."""
+        return not self.layout
 
     @property
     def budget(self) -> int | None:
@@ -105,8 +140,8 @@ def parse_arm(text: str) -> Arm:
     """
     head, _, rest = text.partition(":")
     base = _base(head)
-    kind, engine, grape, warmed = base.kind, dict(base.engine), dict(base.grape), base.warmed
-    ours = {item.name for item in fields(PolicyConfig)} if kind == OURS else set()
+    engine, grape = dict(base.engine), dict(base.grape)
+    ours = {item.name for item in fields(PolicyConfig)} if base.scheduler == "grape" else set()
     for setting in filter(None, rest.split(",")):
         name, equals, value = setting.partition("=")
         if not equals:
@@ -122,7 +157,7 @@ def parse_arm(text: str) -> Arm:
         PolicyConfig.from_mapping(grape)
     except ValueError as error:
         raise ConfigError(f"arm {text!r}: {error}") from error
-    return Arm(text, kind, engine, grape, warmed)
+    return replace(base, name=text, engine=engine, grape=grape)
 
 
 def _base(head: str) -> Arm:
@@ -134,23 +169,35 @@ def _base(head: str) -> Arm:
         raise ConfigError(f"no arm {head!r}; there are: {known_arms()}")
     kind = max(fitting, key=len)  # vllm-opt is no vllm without opt
     rest = written.removeprefix(kind)
-    engine, grape, warmed = dict(_KINDS[kind]), {}, False
     if _EXTRA.sub("", rest):
         raise ConfigError(f"no arm {head!r}; there are: {known_arms()}")
+    arm = Arm(head, kind, _KINDS[kind])
     for sign, name in _EXTRA.findall(rest):
-        if (sign, name) == ("+", "draft"):
-            engine[_DRAFTING] = dict(DRAFT)
-        elif (sign, name) == ("+", "warm"):
-            warmed = True
-        elif sign == "-" and kind == OURS and name in PLAIN:
-            off = PLAIN[name]
-            grape[name] = off if isinstance(off, bool) else str(off)
-        else:
-            raise ConfigError(
-                f"arm {head!r} has no {sign}{name}; there are: +draft, +warm, and for {OURS} "
-                f"-{', -'.join(PLAIN)}"
-            )
-    return Arm(head, kind, engine, grape, warmed)
+        arm = _changed(arm, sign, name)
+    if arm.released and arm.layout:
+        raise ConfigError(
+            f"arm {head!r}: only graphs know the other layout, and +release runs without them"
+        )
+    return arm
+
+
+def _changed(arm: Arm, sign: str, name: str) -> Arm:
+    """The arm with one extra, or without one mechanism of ours."""
+    if sign == "+" and name == "draft":
+        return replace(arm, engine={**arm.engine, _DRAFTING: dict(DRAFT)})
+    if sign == "+" and name in _FLAGS:
+        return replace(arm, **{_FLAGS[name]: True})
+    if sign == "+" and name == _PIPE and arm.kind == TUNED:
+        # The order of calls is that of our scheduler's rule, which is the same: later stages first.
+        engine = {key: value for key, value in arm.engine.items() if key != "scheduling_policy"}
+        return replace(arm, engine=engine, grape=dict(PIPE), piped=True)
+    if sign == "-" and arm.kind == OURS and name in PLAIN:
+        off = PLAIN[name]
+        return replace(arm, grape={**arm.grape, name: off if isinstance(off, bool) else str(off)})
+    raise ConfigError(
+        f"arm {arm.name!r} has no {sign}{name}; there are: +draft, +{', +'.join(_FLAGS)}, for "
+        f"{TUNED} +{_PIPE}, and for {OURS} -{', -'.join(PLAIN)}"
+    )
 
 
 def known_arms() -> str:

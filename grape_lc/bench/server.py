@@ -82,6 +82,7 @@ class ArmServer:
 
     limit_s: a run that takes longer, from its last arrival on, is given up with an EngineError.
     in_flight: programs at a time, in a closed loop, whose limit counts from its start.
+    fixed_lengths: every answer is exactly ``max_tokens`` long: the model's end of text is ignored.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class ArmServer:
         engine_of: EngineOf,
         limit_s: float,
         in_flight: int | None = None,
+        *,
+        fixed_lengths: bool = False,
     ) -> None:
         self.arm = arm
         self.info: dict[str, Any] = {}
@@ -100,6 +103,7 @@ class ArmServer:
         self._engine_of = engine_of
         self._limit_s = limit_s
         self._in_flight = in_flight
+        self._fixed_lengths = fixed_lengths
         self._stack = ExitStack()
         self._engine: BenchEngine | None = None
         self._flow: TaskFlow | None = None
@@ -175,7 +179,7 @@ class ArmServer:
         return result.record, counters
 
     def _measured(self, engine: EngineClient) -> MeasuredEngine:
-        if not self.arm.deepest_first:
+        if not self.arm.ranked:
             return MeasuredEngine(engine)
         flow = self._traced(engine)
         return DeepestFirst(engine, {task.name: flow.depth(task) for task in flow.tasks})
@@ -199,7 +203,7 @@ class ArmServer:
     def _bare_graph(self, engine: EngineClient, max_tokens: int) -> CompiledStateGraph[Any]:
         from grape_lc.adapters.langchain import ChatGrape
 
-        llm = ChatGrape(engine=engine, temperature=0.0)
+        llm = ChatGrape(engine=engine, temperature=0.0, ignore_eos=self._fixed_lengths)
         graph: CompiledStateGraph[Any] = self._example.build(llm, max_tokens)
         return graph
 

@@ -137,7 +137,7 @@ def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
     engine = EngineSettings(
         max_tokens=arm.budget or _STOCK_BUDGET,
         rows=arm.engine.get("max_num_seqs") or 256,
-        by_priority=arm.deepest_first,
+        by_priority=arm.ranked,
         noise=settings.noise,
     )
     return ArmConfig(arm.name, config, engine, ahead=arm.attached, learned=settings.learned)

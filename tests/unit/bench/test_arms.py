@@ -13,7 +13,7 @@ def test_the_three_kinds():
     assert tuned.engine_args() == {"enable_prefix_caching": True, "scheduling_policy": "priority"}
     assert [arm.scheduler for arm in (stock, tuned, ours)] == ["stock", "stock", "grape"]
     assert [arm.attached for arm in (stock, tuned, ours)] == [False, False, True]
-    assert [arm.deepest_first for arm in (stock, tuned, ours)] == [False, True, False]
+    assert [arm.ranked for arm in (stock, tuned, ours)] == [False, True, False]
 
 
 def test_settings_are_read_as_what_they_are():
@@ -47,12 +47,14 @@ def test_settings_of_one_arm_may_hold_commas_between_arms():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("parrot", "no arm 'parrot'; there are: vllm, vllm-opt, grape, warm"),
+        ("parrot", "no arm 'parrot'; there are: vllm, vllm-opt, grape, warm, layout"),
         ("vllm-opt+", "no arm 'vllm-opt+'"),
         ("grape+Draft", "no arm 'grape+Draft'"),
         ("grapevine", "no arm 'grapevine'"),
-        ("grape+layout", "arm 'grape+layout' has no +layout; there are: +draft, +warm"),
-        ("grape-chunk", "arm 'grape-chunk' has no -chunk; there are: +draft, +warm, and for grape"),
+        ("grape+speed", "arm 'grape+speed' has no +speed; there are: +draft, +warm, +release"),
+        ("grape-chunk", "arm 'grape-chunk' has no -chunk; there are: +draft, +warm, +release"),
+        ("grape+pipe", "arm 'grape+pipe' has no +pipe"),
+        ("layout+release", "arm 'layout+release': only graphs know the other layout"),
         ("vllm-governor", "arm 'vllm-governor' has no -governor"),
         ("grape+governor", "has no +governor"),
         ("", "no arm in ''"),
@@ -99,7 +101,7 @@ def test_mechanisms_and_settings_add_up():
 def test_drafting_and_warming_are_extras_of_any_kind():
     drafting, tuned, warmed, short = parse_arms("grape+draft,vllm-opt+draft,vllm+warm,warm")
     assert drafting.engine_args() == {"speculative_config": DRAFT}
-    assert (tuned.deepest_first, tuned.kind, tuned.warmed) == (True, "vllm-opt", False)
+    assert (tuned.ranked, tuned.kind, tuned.warmed) == (True, "vllm-opt", False)
     assert tuned.engine["speculative_config"] == DRAFT
     assert (warmed.kind, warmed.warmed, warmed.engine_args()) == ("vllm", True, {})
     same = parse_arm("vllm-opt+warm")
@@ -121,3 +123,42 @@ def test_a_budget_is_given_to_tuned_arms_that_name_none():
     assert with_budget(arms, None) == arms
     assert with_budget(parse_arms("warm"), 96)[0].budget == 96
     assert [arm.name for arm in with_budget(arms, 96)] == [arm.name for arm in arms]
+
+
+def test_pipes_are_our_scheduler_without_our_policy():
+    [arm] = with_budget(parse_arms("vllm-opt+pipe"), 96)
+    assert (arm.kind, arm.scheduler, arm.attached, arm.ranked) == ("vllm-opt", "grape", True, False)
+    assert (arm.piped, arm.plain, arm.comparable, arm.budget) == (True, False, True, 96)
+    args = arm.engine_args()
+    policy = PolicyConfig.from_mapping(args.pop("grape"))
+    assert args == {"enable_prefix_caching": True, "max_num_batched_tokens": 96}
+    assert policy == PolicyConfig(**PLAIN).but(
+        incremental=True,
+        static=True,
+        rule="hops",
+        chunk=128,
+        lump=128,
+        near_steps=0,
+        open_cap=policy.open_cap,
+        prefill_cap=None,
+    )
+    # No piece is cut: the budget of a step is the only limit.
+    assert policy.open_cap >= 1 << 20
+    assert {type(value) for value in arm.grape.values()} <= {bool, str, int, type(None)}
+    assert parse_arm("vllm-opt+pipe:chunk=64").grape["chunk"] == 64
+
+
+@pytest.mark.parametrize("kind", ["vllm", "vllm-opt", "grape"])
+def test_release_and_layout_change_how_programs_run_and_no_engine(kind: str):
+    plain, released, ordered = parse_arms(f"{kind},{kind}+release,{kind}+layout")
+    assert plain.engine_args() == released.engine_args() == ordered.engine_args()
+    assert (released.released, released.layout, released.comparable) == (True, False, True)
+    assert (ordered.released, ordered.layout, ordered.comparable) == (False, True, False)
+    assert not released.plain
+    assert not ordered.plain
+
+
+def test_layout_alone_is_the_tuned_one_with_it():
+    short, long = parse_arms("layout,vllm-opt+layout")
+    assert (short.kind, short.layout, short.ranked) == (long.kind, long.layout, long.ranked)
+    assert tuned_name(parse_arms("layout,vllm-opt+pipe,vllm-opt,grape")) == "vllm-opt"

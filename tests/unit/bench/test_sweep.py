@@ -61,4 +61,4 @@ def test_the_table_has_every_budget_and_marks_the_chosen_one():
 def test_a_budget_of_the_sweep_is_an_arm():
     assert sweep_arm(64).budget == 64
     assert sweep_arm("default").budget is None
-    assert sweep_arm(64).deepest_first
+    assert sweep_arm(64).ranked
