@@ -40,7 +40,8 @@ class Example(NamedTuple):
 
     def build(self, llm: object, max_tokens: int) -> Any:
         """Its compiled graph. max_tokens: limit of each answer."""
-        return load_workflow(self.name).build(llm, max_tokens=max_tokens, **self.options)
+        module = load_workflow(self.name.partition(":")[0])
+        return module.build(llm, max_tokens=max_tokens, **self.options)
 
     def draw(self, count: int, seed: int) -> list[Case]:
         """``count`` different cases, drawn with ``seed``, in random order.
@@ -58,21 +59,52 @@ class Example(NamedTuple):
         return draw.sample(self.cases, count)
 
 
-def load_example(workflow: str, source: Path | None = None) -> Example:
-    """An example workflow with its inputs.
+def parse_workloads(text: str) -> tuple[str, ...]:
+    """Workloads separated by commas, in this order: names, each with its axes if it has any.
+
+    Since no name holds an equals sign, ``synthetic:depth=8,fan_out=2,search`` are two. Raises
+    ConfigError when there is none, when one stands there twice, for an unknown one, and for
+    axes that it cannot have.
+    """
+    found: list[str] = []
+    for piece in (piece.strip() for piece in text.split(",")):
+        if "=" in piece and ":" not in piece and found and ":" in found[-1]:
+            found[-1] += f",{piece}"
+        elif piece:
+            found.append(piece)
+    if not found:
+        raise ConfigError(f"no workload in {text!r}; there are: {', '.join(_LOADERS)}")
+    twice = sorted({workload for workload in found if found.count(workload) > 1})
+    if twice:
+        raise ConfigError(f"{', '.join(twice)} stands twice among the workloads {text!r}")
+    for workload in found:
+        _name_and_axes(workload)
+    return tuple(found)
+
+
+def load_example(workload: str, source: Path | None = None) -> Example:
+    """A workload as ``parse_workloads`` gives it, with its inputs.
 
     source: a JSONL file or a directory of such files; None for what comes with the workflow.
-    Raises ConfigError when there is no such workflow, its inputs cannot be read, or a library
+    Raises ConfigError when there is no such workload, its inputs cannot be read, or a library
     that it needs is missing.
     """
-    module: Any = load_workflow(workflow)
-    if workflow not in _LOADERS:
-        known = ", ".join(_LOADERS)
-        raise ConfigError(f"no inputs are known for workflow {workflow!r}, only for: {known}")
+    name, axes = _name_and_axes(workload)
     try:
-        return _LOADERS[workflow](module, source)
+        example = _LOADERS[name](load_workflow(name), source)
     except (OSError, ValueError, ModuleNotFoundError) as error:
-        raise ConfigError(f"no inputs to run {workflow} on: {error}") from error
+        raise ConfigError(f"no inputs to run {name} on: {error}") from error
+    return example._replace(name=workload, options={**example.options, **axes})
+
+
+def _name_and_axes(workload: str) -> tuple[str, dict[str, Any]]:
+    """The name of a workload's workflow, and its axes, checked."""
+    name, _, rest = workload.partition(":")
+    if name not in _LOADERS:
+        raise ConfigError(f"no workflow {name!r}; there are: {', '.join(_LOADERS)}")
+    if rest:
+        raise ConfigError(f"workload {workload!r}: {name} has no axes")
+    return name, {}
 
 
 def _code(module: Any, source: Path | None) -> Example:

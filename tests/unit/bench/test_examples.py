@@ -11,7 +11,7 @@ import pytest
 
 from grape_lc.bench import results
 from grape_lc.bench.command import Bench
-from grape_lc.bench.examples import PARTS, load_example
+from grape_lc.bench.examples import PARTS, load_example, parse_workloads
 from grape_lc.bench.options import BenchSettings
 from grape_lc.errors import ConfigError
 from grape_lc.workflow_package import workflow_names
@@ -37,6 +37,26 @@ def test_every_workflow_has_inputs_that_its_graph_takes(name: str):
     for case in example.cases:
         assert set(case.state) <= taken
         assert set(case.state) == set(example.warm_up)
+
+
+def test_workloads_are_read_in_order():
+    assert parse_workloads("search") == ("search",)
+    assert parse_workloads(" code, summary ,search,") == ("code", "summary", "search")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no workload in ''; there are: code,"),
+        ("code,chess", "no workflow 'chess'; there are: code,"),
+        ("code,search,code", "code stands twice"),
+        ("code:depth=3", "code has no axes"),
+        ("depth=3,code", "no workflow 'depth=3'"),
+    ],
+)
+def test_unknown_workloads_are_refused(text: str, said: str):
+    with pytest.raises(ConfigError, match=said):
+        parse_workloads(text)
 
 
 def test_documents_are_cut_into_parts_that_small_models_can_read():
