@@ -7,18 +7,17 @@ seeds, and the budget is taken that ``grape bench`` would take. Then every arm r
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grape_lc.bench.arms import BUDGET, OURS, TUNED, Arm, parse_arm, with_budget
 from grape_lc.bench.simulation_options import SimulationSettings
 from grape_lc.bench.sweep import KEPT_SPEED
+from grape_lc.bench.workers import end_with_parent
 from grape_lc.engine.simulator.arrivals import Arrivals, Closed, Renewal
 from grape_lc.engine.simulator.hardware import Machine
 from grape_lc.engine.simulator.host import HostSettings
@@ -147,18 +146,6 @@ Workers = Callable[[Callable[[_Job], Any], Iterable[_Job]], Iterator[Any]]
 """Runs a function on every job, and gives the results in the order of the jobs."""
 
 
-def _end_with_parent() -> None:
-    """In a worker: a parent that was killed would leave it computing for nobody."""
-    parent = parent_process()
-    assert parent is not None, "a worker has a parent"
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 @contextmanager
 def _workers(count: int) -> Iterator[Workers]:
     """``count`` jobs at a time, each in a process of its own; in this one if it is 1."""
@@ -166,7 +153,7 @@ def _workers(count: int) -> Iterator[Workers]:
         yield map
         return
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=spawn, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(count, mp_context=spawn, initializer=end_with_parent) as pool:
         try:
             yield pool.map
         except BaseException:
