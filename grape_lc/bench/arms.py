@@ -60,9 +60,6 @@ PIPE: Mapping[str, Any] = {
     "open_cap": _MOST,
     "prefill_cap": None,
 }
-_PIPE = "pipe"
-# Extras that only say how the programs are run, by the field of the arm.
-_FLAGS: Mapping[str, str] = {"warm": "warmed", "release": "released", "layout": "layout"}
 _EXTRA = re.compile(r"([+-])([a-z_]+)")
 # What each may be: true or false, or a number of at least so much.
 _ENGINE_SETTINGS: Mapping[str, int | None] = {
@@ -183,20 +180,25 @@ def _base(head: str) -> Arm:
 
 def _changed(arm: Arm, sign: str, name: str) -> Arm:
     """The arm with one extra, or without one mechanism of ours."""
-    if sign == "+" and name == "draft":
-        return replace(arm, engine={**arm.engine, _DRAFTING: dict(DRAFT)})
-    if sign == "+" and name in _FLAGS:
-        return replace(arm, **{_FLAGS[name]: True})
-    if sign == "+" and name == _PIPE and arm.kind == TUNED:
-        # The order of calls is that of our scheduler's rule, which is the same: later stages first.
-        engine = {key: value for key, value in arm.engine.items() if key != "scheduling_policy"}
-        return replace(arm, engine=engine, grape=dict(PIPE), piped=True)
+    match sign + name:
+        case "+draft":
+            return replace(arm, engine={**arm.engine, _DRAFTING: dict(DRAFT)})
+        case "+warm":
+            return replace(arm, warmed=True)
+        case "+release":
+            return replace(arm, released=True)
+        case "+layout":
+            return replace(arm, layout=True)
+        case "+pipe" if arm.kind == TUNED:
+            # Our scheduler orders the calls then, by a rule to the same end.
+            engine = {k: value for k, value in arm.engine.items() if k != "scheduling_policy"}
+            return replace(arm, engine=engine, grape=dict(PIPE), piped=True)
     if sign == "-" and arm.kind == OURS and name in PLAIN:
         off = PLAIN[name]
         return replace(arm, grape={**arm.grape, name: off if isinstance(off, bool) else str(off)})
     raise ConfigError(
-        f"arm {arm.name!r} has no {sign}{name}; there are: +draft, +{', +'.join(_FLAGS)}, for "
-        f"{TUNED} +{_PIPE}, and for {OURS} -{', -'.join(PLAIN)}"
+        f"arm {arm.name!r} has no {sign}{name}; there are: +draft, +warm, +release, "
+        f"+layout, for {TUNED} +pipe, and for {OURS} -{', -'.join(PLAIN)}"
     )
 
 
