@@ -68,7 +68,7 @@ def paired_ratio(
     ratio = math.exp(fmean(logs))
     if len(logs) == 1:
         return Ratio(ratio, None, None, 1)
-    means = [fmean(sample) for sample in _resamples(logs, seed)]
+    means = [fmean(sample) for sample in resamples(logs, seed)]
     low, high = (math.exp(percentile(means, p)) for p in (2.5, 97.5))
     return Ratio(ratio, low, high, len(logs))
 
@@ -86,10 +86,10 @@ def pooled_ratio(
     if not sum(b for _, b in known):
         return None
     ratio = sum(a for a, _ in known) / sum(b for _, b in known)
-    resamples = list(_resamples(known, seed)) if len(known) > 1 else []
-    if not resamples or not all(sum(b for _, b in sample) for sample in resamples):
+    drawn = list(resamples(known, seed)) if len(known) > 1 else []
+    if not drawn or not all(sum(b for _, b in sample) for sample in drawn):
         return Ratio(ratio, None, None, len(known))
-    ratios = [sum(a for a, _ in s) / sum(b for _, b in s) for s in resamples]
+    ratios = [sum(a for a, _ in s) / sum(b for _, b in s) for s in drawn]
     low, high = (percentile(ratios, p) for p in (2.5, 97.5))
     return Ratio(ratio, low, high, len(known))
 
@@ -104,8 +104,8 @@ def variation(values: Sequence[float]) -> float | None:
     return stdev(values) / fmean(values)
 
 
-def _resamples(values: Sequence[T], seed: int) -> Iterator[Sequence[T]]:
-    """Resamples of the same size: all of them where they are few, else random ones."""
+def resamples(values: Sequence[T], seed: int = 0) -> Iterator[Sequence[T]]:
+    """Resamples of the same size: all of them for up to five values, else random ones by a seed."""
     if len(values) <= _EXACT_UP_TO:
         return product(values, repeat=len(values))
     draw = random.Random(seed)  # noqa: S311 - statistics, not a secret

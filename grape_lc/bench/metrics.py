@@ -209,6 +209,13 @@ def makespan(run: RunRecord) -> float:
     return max(p.finished for p in run.programs) - min(p.arrived for p in run.programs)
 
 
+def span(run: RunRecord) -> float:
+    """Seconds from when the first program was due to the end of the last; 0.0 for an empty run."""
+    if not run.programs:
+        return 0.0
+    return max(p.finished for p in run.programs) - min(p.due for p in run.programs)
+
+
 def measure(runs: Sequence[RunRecord]) -> Metrics:
     """The figures of one arm from all its runs, pooled as the module's docstring says."""
     programs = [program for run in runs for program in run.programs]

@@ -27,6 +27,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypedDict
 
+from grape_lc.bench.costs import CostMetrics, Counters, Facts, costs
 from grape_lc.bench.metrics import (
     CallRecord,
     Metrics,
@@ -35,6 +36,7 @@ from grape_lc.bench.metrics import (
     TailMetrics,
     mean_of,
     measure,
+    span,
     tail_of,
     upstream_of,
 )
@@ -63,8 +65,8 @@ class GoodputMetrics(TypedDict):
     mean_calls_per_s: float | None
 
 
-class Outcomes(Metrics):
-    """The figures of ``metrics``, and those of whole programs."""
+class Outcomes(Metrics, CostMetrics):
+    """The figures of ``metrics``, those of whole programs, and what they cost."""
 
     answer_s: LatencyMetrics
     finish_s: LatencyMetrics
@@ -89,13 +91,36 @@ PROGRAM_FIGURES = (
     Figure("goodput, by means (calls/s)", ("goodput", "mean_calls_per_s"), 4, False),
     Figure("fairness of tenants (Jain)", ("fairness",), 3, False),
 )
-BENCH_FIGURES = (*FIGURES, *PROGRAM_FIGURES)
-COUNTS = frozenset(figure for figure in PROGRAM_FIGURES if figure.path[0] == "goodput")
+COST_FIGURES = (
+    Figure("MFU (share)", ("mfu",), 4, False),
+    Figure("device seconds for each success", ("accelerator_s_per_success",), 2, True),
+    Figure("KV in use, peak", ("kv_bytes_peak",), 1, None),
+    Figure("evictions", ("evictions",), 0, True),
+    Figure("tokens recomputed", ("recomputed_tokens",), 0, True),
+    Figure("task success (share)", ("task_success",), 3, False),
+    Figure("duplicate tool calls (share)", ("duplicate_tool_calls",), 3, True),
+)
+BENCH_FIGURES = (*FIGURES, *PROGRAM_FIGURES, *COST_FIGURES)
+_COUNTED = frozenset(
+    {"goodput", "evictions", "recomputed_tokens", "task_success", "duplicate_tool_calls"}
+)
+COUNTS = frozenset(figure for figure in BENCH_FIGURES if figure.path[0] in _COUNTED)
 """Figures that count something, and may well be zero."""
 
 
-def outcomes(runs: Sequence[RunRecord], slo: Slo = NO_SLO, *, lost: int = 0) -> Outcomes:
-    """All figures of one arm, its runs pooled. lost: programs of runs that failed."""
+def outcomes(
+    runs: Sequence[RunRecord],
+    slo: Slo = NO_SLO,
+    *,
+    lost: int = 0,
+    counters: Sequence[Counters] = (),
+    facts: Facts | None = None,
+) -> Outcomes:
+    """All figures of one arm, its runs pooled.
+
+    lost: programs of runs that failed. counters: of each run, by how much they rose; facts: what
+    the engine told of itself. Without these two there are no figures of ``costs`` that need them.
+    """
     programs = [program for run in runs for program in run.programs]
     answers = [t for t in map(final_answer, programs) if t is not None]
     idle = [t for t in map(critical_idle, programs) if t is not None]
@@ -106,6 +131,7 @@ def outcomes(runs: Sequence[RunRecord], slo: Slo = NO_SLO, *, lost: int = 0) -> 
         "idle_s": {"mean": mean_of(idle), "p95": tail_of(idle, 95)},
         "goodput": _goodput(runs, slo, lost),
         "fairness": fairness(programs),
+        **costs(runs, slo, lost=lost, counters=counters, facts=facts),
     }
 
 
@@ -173,7 +199,7 @@ def _goodput(runs: Sequence[RunRecord], slo: Slo, lost: int) -> GoodputMetrics:
     calls = sum(call_meets(call, slo, "mean") for p in programs for call in p.calls)
     found["strict_share"], found["mean_share"] = strict / offered, mean / offered
     # Nobody knows how long a failed run would have taken.
-    seconds = sum(map(_span, runs)) * offered / len(programs) if programs else 0.0
+    seconds = sum(map(span, runs)) * offered / len(programs) if programs else 0.0
     found["strict_per_s"] = _per_second(strict, seconds)
     found["mean_per_s"] = _per_second(mean, seconds)
     found["mean_calls_per_s"] = _per_second(calls, seconds)
@@ -184,12 +210,6 @@ def _per_second(count: int, seconds: float) -> float | None:
     if not count:
         return 0.0
     return count / seconds if seconds > 0 else None
-
-
-def _span(run: RunRecord) -> float:
-    if not run.programs:
-        return 0.0
-    return max(p.finished for p in run.programs) - min(p.due for p in run.programs)
 
 
 def _last_call(program: ProgramRecord) -> CallRecord | None:

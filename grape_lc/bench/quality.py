@@ -59,6 +59,8 @@ def program_scorer(tests: Mapping[str, Sequence[PublicTest]], key: str) -> Score
         return {
             "tests_run": sum(score.tests for score in scores),
             "tests_passed": sum(score.passed for score in scores),
+            "programs_tested": len(scores),
+            "programs_solved": sum(score.passed == score.tests for score in scores),
         }
 
     return score if tests else None

@@ -26,6 +26,12 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from grape_lc.engine import vllm_messages as messages
 from grape_lc.engine.base import CallDelta, CallPiece, FinishReason, TokenLogprob, Usage
+from grape_lc.engine.vllm_figures import (
+    model_flops,
+    model_shape,
+    sheet_peak,
+    wants_measured_peak,
+)
 from grape_lc.engine.vllm_profile import profile_key, stored_cost
 from grape_lc.engine.vllm_requests import PreparedCall, RequestMaker
 from grape_lc.errors import (
@@ -95,23 +101,27 @@ class VLLMEngine(RequestMaker):
         config = engine_args.create_engine_config()
         self._profile_key = profile_key(config)
         self.early_refusal: str | None = "vLLM's own scheduler was asked for"
+        overlaps = config.scheduler_config.async_scheduling
         if scheduler == "grape":
             self.early_refusal = self._why_not_early(config)
             # Chosen after vLLM settled on synchronous or asynchronous scheduling: a scheduler
             # class given earlier would decide that question.
-            name = (
-                "GrapeAsyncScheduler"
-                if config.scheduler_config.async_scheduling
-                else "GrapeScheduler"
-            )
-            config.scheduler_config.scheduler_cls = f"grape_lc.engine.vllm_scheduler.{name}"
+            kind = "GrapeAsyncScheduler" if overlaps else "GrapeScheduler"
+            config.scheduler_config.scheduler_cls = f"grape_lc.engine.vllm_scheduler.{kind}"
             extra = dict(config.additional_config or {})
             if "grape_cost" not in extra:
                 extra["grape_cost"] = stored_cost(self._profile_key)
             config.additional_config = {**extra, "grape": grape}
+        elif config.scheduler_config.scheduler_cls is None:
+            kind = "CountedAsyncScheduler" if overlaps else "CountedScheduler"
+            config.scheduler_config.scheduler_cls = f"grape_lc.engine.vllm_counted.{kind}"
+        # vLLM asks for another scheduler of its own for some models: nothing is counted there.
+        self._told = config.scheduler_config.scheduler_cls.startswith("grape_lc.")
         self._llm = AsyncLLM.from_vllm_config(config)
         super().__init__(config, self._llm.renderer, self._llm.get_tokenizer())
         self._scheduler = scheduler
+        self._peak: float | None = sheet_peak(config)
+        self._facts = {**model_shape(config), "model_flops": model_flops(config)}
         self._serial = count()
 
     @staticmethod
@@ -131,9 +141,14 @@ class VLLMEngine(RequestMaker):
         return bool(self._llm.errored)
 
     async def self_test(self) -> None:
-        """Ask the scheduler whether this vLLM has all that open prompts need."""
+        """Ask the scheduler whether this vLLM has all that open prompts need.
+
+        Measures the peak of the CPU as well, where that was asked for.
+        """
         if self.early_refusal is None:
             self.early_refusal = (await self.stats()).get("disabled")
+        if self._told and wants_measured_peak(self._config):
+            self._peak = await self._llm.engine_core.call_utility_async("grape_peak_flops")
 
     def info(self) -> dict[str, Any]:
         """What the client shows and checks."""
@@ -150,6 +165,8 @@ class VLLMEngine(RequestMaker):
             "scheduler": self._scheduler,
             "early_refusal": self.early_refusal,
             "drafting": self._drafts,
+            **self._facts,
+            "peak_flops": self._peak,
             "profile": self._profile_key,
             "profiled": bool((self._config.additional_config or {}).get("grape_cost")),
         }
@@ -244,8 +261,8 @@ class VLLMEngine(RequestMaker):
         return bool(await self._llm.reset_prefix_cache())
 
     async def stats(self) -> dict[str, Any]:
-        """Counters of the scheduler; empty for the stock one."""
-        if self._scheduler != "grape":
+        """Counters of the scheduler; of vLLM's own only those of its KV, if any."""
+        if not self._told:
             return {}
         stats: dict[str, Any] = await self._llm.engine_core.call_utility_async("grape_stats")
         return stats

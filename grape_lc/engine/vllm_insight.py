@@ -23,6 +23,14 @@ class InsightMixin(LifeMixin):
         self._limits: Counter[Limit] = Counter()
         self._refusals: Counter[Refusal] = Counter()
 
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's own step; what it uses of the KV is counted."""
+        output = super().schedule(*args, **kwargs)
+        if self._off is None:
+            free = self._ledger.free_blocks
+            self._kv_counts.stepped(output.num_scheduled_tokens, self.requests, free)
+        return output
+
     def _count(self, plan: Plan, ran: Mapping[str, int], *, early: bool) -> None:
         """A step was scheduled."""
         self.grape_counters["held" if plan.limit is Limit.HOLD else "steps"] += 1
@@ -54,6 +62,7 @@ class InsightMixin(LifeMixin):
             "hit_rate": self._hit_rate,
             "cost_trusted": self._costs.trusted,
             **self.grape_counters,
+            **self._kv_counts.told(),
             **{name: self._levels[level] for level, name in _LEVELS.items()},
             **{name: self._limits[limit] for limit, name in _LIMITS.items()},
             **{name: self._refusals[why] for why, name in _REFUSALS.items()},

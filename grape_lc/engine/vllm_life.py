@@ -153,6 +153,9 @@ class LifeMixin(RoomMixin):
             how = self._opens.how_ended(key)
             return (how if how and how.startswith("refused") else "unknown"), 0
         opened = prompt.request
+        self._kv_counts.handed_over(
+            key, request.request_id, opened.prompt_token_ids, request.prompt_token_ids
+        )
         refusal = why_not_adopt(request, opened) if self._unpaused else "the engine is paused"
         if refusal is not None:
             self._end([prompt], "refused:taken by another call")

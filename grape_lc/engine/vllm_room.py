@@ -105,6 +105,7 @@ class RoomMixin(SchedulerState):
         """Give up the KV of an open prompt; it stays open."""
         request = prompt.request
         self._free_request_blocks(request)
+        self._kv_counts.lost(request.request_id, request.num_computed_tokens)
         self.grape_counters["dropped"] += 1
         self.grape_counters["dropped_tokens"] += request.num_computed_tokens
         request.num_computed_tokens = 0
@@ -137,6 +138,7 @@ class RoomMixin(SchedulerState):
     def _strip(self, request: Any) -> None:
         self.deferred_waiting.discard(request)
         self._free_request_blocks(request)
+        self._kv_counts.lost(request.request_id, request.num_computed_tokens)
         request.num_computed_tokens = 0
         if self._is_blocked_waiting_status(request.status):
             self.deferred_waiting.add(request)
@@ -182,9 +184,11 @@ class RoomMixin(SchedulerState):
             self.running.append(self.running.pop(index))
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        computed = request.num_computed_tokens
         super()._preempt_request(request, *args, **kwargs)
         if self._off is not None:
             return
+        self._kv_counts.lost(request.request_id, computed)
         self.grape_counters["preemptions"] += 1
         view = self._views[request.request_id]
         self._lost(request)
@@ -203,4 +207,6 @@ class RoomMixin(SchedulerState):
                 while self._strip_last(None):
                     pass
         done: bool = super().reset_prefix_cache(*args, **kwargs)
+        if done and self._off is None:
+            self._kv_counts.emptied()
         return done

@@ -11,6 +11,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 
+from grape_lc.engine.vllm_counts import KVCounts
 from grape_lc.engine.vllm_hooks import check_hooks
 from grape_lc.engine.vllm_kv import KVLedger, why_not_capped, why_not_movable
 from grape_lc.engine.vllm_open_prompts import OpenPrompt, OpenTable
@@ -87,6 +88,7 @@ class SchedulerState(_Base):
         self._uncapped = why_not_capped(self)
         self._config = self._fitting(self._settings.policy)
         self._ledger = KVLedger(self.kv_cache_manager)
+        self._kv_counts = KVCounts.of(self)
         self._overlaps = isinstance(self, AsyncScheduler)
         self._opens = OpenTable(self._ledger, self.max_model_len - 1, self.num_prefill_lookahead)
         self._views = CallViews(self._ledger)

@@ -6,9 +6,14 @@ no place to register more, so they are added to the class.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import torch
 from vllm.v1.engine.core import EngineCore
+
+_SIDE = 1024  # rows of the matrices: more than fit into a cache, and 50 ms on two slow cores
+_MEASURE_S = 0.5
 
 
 def grape_stats(core: Any) -> dict[str, Any]:
@@ -44,9 +49,27 @@ def grape_records(core: Any) -> list[str]:
     return scheduler.grape_records() if hasattr(scheduler, "grape_records") else []
 
 
+def grape_peak_flops(core: Any) -> float:
+    """Most floating-point operations a second of a matrix product in the model's dtype, measured.
+
+    In the engine core's process, with its threads; the best of the products that fit into half a
+    second. Meant for CPUs, and for a worker that shares this process.
+    """
+    dtype = core.vllm_config.model_config.dtype
+    left, right = (torch.rand(_SIDE, _SIDE).to(dtype) for _ in range(2))
+    torch.matmul(left, right)
+    best, ends = float("inf"), time.perf_counter() + _MEASURE_S
+    while (begin := time.perf_counter()) < ends:
+        torch.matmul(left, right)
+        best = min(best, time.perf_counter() - begin)
+    # A product of two square matrices: as many multiplications as additions.
+    return 2.0 * _SIDE**3 / best
+
+
 def install_utilities() -> None:
     """Make them callable by name; called when the scheduler's module is imported."""
     EngineCore.grape_stats = grape_stats
     EngineCore.grape_release_all = grape_release_all
     EngineCore.grape_steps = grape_steps
     EngineCore.grape_records = grape_records
+    EngineCore.grape_peak_flops = grape_peak_flops
