@@ -21,8 +21,9 @@ from grape_lc.bench.workers import end_with_parent
 from grape_lc.engine.simulator.arrivals import Arrivals, Closed, Renewal
 from grape_lc.engine.simulator.hardware import Machine
 from grape_lc.engine.simulator.host import HostSettings
+from grape_lc.engine.simulator.layout import history_first
 from grape_lc.engine.simulator.programs import Workload
-from grape_lc.engine.simulator.recorded import from_record
+from grape_lc.engine.simulator.recorded import Recorded, from_record
 from grape_lc.engine.simulator.settings import EngineSettings, fitting
 from grape_lc.engine.simulator.shapes import SHAPES
 from grape_lc.engine.simulator.simulation import ArmConfig, saturated_rate, simulate
@@ -35,6 +36,7 @@ Figures = dict[str, Any]
 """As ``Statistics.figures`` gives them."""
 
 _STOCK_BUDGET = 2048
+_RELEASE_S = 0.001  # where no client has to make the next call; an assumption
 _SWEEP_SEEDS = 1_000_000  # added to a seed: what tunes a baseline is not what judges it
 
 
@@ -72,21 +74,24 @@ class _Job(NamedTuple):
         arrivals: Arrivals
         if settings.record is not None:
             recorded = from_record(settings.record, run=settings.record_run)
-            programs, arrivals, count = recorded, recorded.arrivals, len(recorded.programs)
-            return _simulate(self, machine, programs, arrivals, count, record)
+            arrivals, count = recorded.arrivals, len(recorded.programs)
+            return _simulate(self, machine, recorded, arrivals, count, record)
+        shape = SHAPES[settings.workload]
         if settings.closed is not None:
             arrivals = Closed(settings.closed)
         else:
             assert self.rate is not None, "an open workload has a rate"
             arrivals = Renewal(self.rate, settings.cv)
-        work = Workload(SHAPES[settings.workload], self.seed, differ=settings.differ)
+        if self.arm.layout:
+            shape = history_first(shape)
+        work = Workload(shape, self.seed, differ=settings.differ)
         return _simulate(self, machine, work, arrivals, settings.programs, record)
 
 
 def _simulate(
     job: _Job,
     machine: Machine,
-    programs: Any,
+    programs: Workload | Recorded,
     arrivals: Arrivals,
     count: int,
     record: Callable[[int, StepRecord], None] | None,
@@ -100,8 +105,9 @@ def _simulate(
         count,
         seed=job.seed,
         replicas=settings.replicas,
-        host=HostSettings(hop_s=settings.hop_s),
+        host=HostSettings(hop_s=hop_s(job.arm, settings)),
         record=record,
+        heads=programs.heads() if job.arm.warmed else (),
     ).figures()
 
 
@@ -120,15 +126,20 @@ def _saturate(job: _Job) -> float:
     )
 
 
+def hop_s(arm: Arm, settings: SimulationSettings) -> float:
+    """Seconds from a call's end to the next call's arrival, whoever makes it."""
+    return min(_RELEASE_S, settings.hop_s) if arm.released else settings.hop_s
+
+
 def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
     """An arm as the simulator takes it. Raises ConfigError for what is not simulated."""
     simulated = {BUDGET, "max_num_seqs", "scheduling_policy", "enable_prefix_caching"}
     other = sorted(set(arm.engine) - simulated)
-    if arm.warmed:
-        raise ConfigError(f"arm {arm.name!r}: warmed caches are not simulated")
+    if arm.layout and settings.record is not None:
+        raise ConfigError(f"arm {arm.name!r}: a recorded run has prompts of one order only")
     if other or arm.engine.get("enable_prefix_caching") is False:
         raise ConfigError(f"arm {arm.name!r}: the simulator has prefix caching and no {other}")
-    if arm.kind == OURS:
+    if arm.scheduler == OURS:
         given = {"grape": dict(arm.grape)}
         config = DriverSettings.read(given, on_cpu=settings.device == "cpu").policy
     else:

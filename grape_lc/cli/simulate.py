@@ -48,7 +48,10 @@ def simulate(
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     arms: Annotated[
-        str, typer.Option(help="As in grape bench: vllm,vllm-opt,grape:rule=hops")
+        str,
+        typer.Option(
+            "--variants", "--arms", help="As in grape bench: vllm,vllm-opt,grape:rule=hops"
+        ),
     ] = "vllm,vllm-opt,grape",
     base: Annotated[
         str | None, typer.Option(help="Arm that ratios are against; default: vllm-opt.")

@@ -7,7 +7,7 @@ made when they arrive and forgotten when they end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from grape_lc.engine.simulator.arrivals import Arrivals, Closed
 from grape_lc.engine.simulator.engine import Engine
 from grape_lc.engine.simulator.host import Host, HostSettings
 from grape_lc.engine.simulator.messages import Message
-from grape_lc.engine.simulator.programs import Program
+from grape_lc.engine.simulator.programs import Head, Program
 from grape_lc.engine.simulator.runs import Run
 from grape_lc.engine.simulator.settings import EngineSettings
 from grape_lc.engine.simulator.statistics import Statistics
@@ -50,7 +50,8 @@ class Cluster:
     """One simulation; ``run`` it once.
 
     record: given the record of every step, with the number of its engine. ended: told of every run
-    that ended. keep: runs remember the time of each token.
+    that ended. keep: runs remember the time of each token. heads: static texts that every engine
+    has in its prefix cache at the start, as far as there is room.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Cluster:
         keep: bool = False,
         record: Callable[[int, StepRecord], None] | None = None,
         ended: Callable[[Run, float], None] | None = None,
+        heads: Sequence[Head] = (),
     ) -> None:
         if fleet.replicas < 1:
             raise ConfigError(f"a cluster needs at least one replica, not {fleet.replicas}")
@@ -72,6 +74,9 @@ class Cluster:
         self._events: list[tuple[float, int, Engine | None, Message | None]] = []
         self._count = 0
         self.engines = [self._engine(fleet, number, record) for number in range(fleet.replicas)]
+        for engine in self.engines:
+            for head in heads:
+                engine.warm(head)
         self._programs = [0] * fleet.replicas  # on each engine
         self._to_come = 0  # programs that did not arrive yet
         self._announced = 0  # of these, such with an arrival time

@@ -16,6 +16,7 @@ from grape_lc.engine.simulator.checks import check_state, check_step
 from grape_lc.engine.simulator.kv import KV
 from grape_lc.engine.simulator.life import Life
 from grape_lc.engine.simulator.messages import Message
+from grape_lc.engine.simulator.programs import Head
 from grape_lc.engine.simulator.queues import Queues
 from grape_lc.engine.simulator.requests import Request
 from grape_lc.engine.simulator.room import Room, Row
@@ -23,13 +24,14 @@ from grape_lc.engine.simulator.runs import Call
 from grape_lc.engine.simulator.schedule import Scheduler
 from grape_lc.engine.simulator.settings import EngineSettings, fitting
 from grape_lc.engine.simulator.statistics import Statistics
+from grape_lc.engine.simulator.tokens import Text
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler import preemption
 from grape_lc.scheduler.controller import Controller, Costs, Machine
 from grape_lc.scheduler.cost import StepCost, StepLoad
 from grape_lc.scheduler.record import StepRecord
 from grape_lc.scheduler.settings import Eviction, PolicyConfig
-from grape_lc.scheduler.types import Plan, Stage
+from grape_lc.scheduler.types import Plan, RequestView, Stage
 
 _EMPTY_STEP_S = 0.001
 """How long the engine sleeps when it has work and runs none, unless a message wakes it."""
@@ -107,6 +109,13 @@ class Engine:
             picks=config.eviction is not Eviction.TAIL and not settings.by_priority,
         )
         self._scheduler = Scheduler(self.queues, self.kv, room, settings.rows, self._life.started)
+
+    def warm(self, head: Head) -> None:
+        """Put a static text into the prefix cache; it takes no time."""
+        text = Text(self.block_size)
+        for source, tokens in head:
+            text.append(source, tokens)
+        self.kv.warm(Request(RequestView("head", 0, 0.0, Stage.OPEN, text.length), text, 0))
 
     # ------------------------------------------------------------------ time
 

@@ -26,6 +26,20 @@ from grape_lc.scheduler.types import RequestView, Stage
 _OTHER = 2048  # added to a source: the text that stands there instead of what was predicted
 
 
+_STAGES = 1 << 16
+_PROGRAMS = 1 << 32
+
+
+def priority(program: Program, place: int) -> int:
+    """vLLM's priority of a task's call, smaller first; the order of ``grape_lc.bench.ranking``.
+
+    First what the final answer needs, of that later stages, of these programs that came earlier. So
+    calls that are siblings are admitted together, and none of another program between them.
+    """
+    aside = 0 if program.graph.awaited[place] else _STAGES
+    return (aside - program.graph.depth[place]) * _PROGRAMS + program.number
+
+
 @dataclass(frozen=True)
 class HostSettings:
     """Delays in seconds.
@@ -107,7 +121,7 @@ class Host:
             prompt=text.length,
             answer=task.output,
             source=answer_source(number, place),
-            priority=-run.program.graph.depth[place],
+            priority=priority(run.program, place),
         )
         call = Call(run, place, now, run.ended, request)
         request.owner = call

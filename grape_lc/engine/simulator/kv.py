@@ -76,6 +76,14 @@ class KV:
         request.blocks = []
         request.published = request.view.held_blocks = 0
 
+    def warm(self, request: Request) -> None:
+        """Leave the full blocks of a text in the cache, as a call with it would have.
+
+        A text for which there is no room is left out.
+        """
+        if self.start(request, self.cached(request), request.view.tokens):
+            self.release(request)
+
     def claim(self, request: Request, limit: int, reserve: int) -> int:
         """Take what the cache has of an open prompt if that is all it may compute.
 

@@ -88,6 +88,9 @@ class Targets(NamedTuple):
 
 NO_TARGETS = Targets()
 
+Head = tuple[tuple[int, int], ...]
+"""A static text that prompts begin with: pairs of source and tokens."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -150,13 +153,15 @@ class Graph(NamedTuple):
     """What the tasks of a program mean to each other, by place.
 
     reads, read_by: direct dependencies. depth: calls before it on the longest path. after: tasks
-    that follow it on the longest path to the end, nearest first.
+    that follow it on the longest path to the end, nearest first. awaited: whether the answer of the
+    last stage needs it.
     """
 
     reads: tuple[tuple[int, ...], ...]
     read_by: tuple[tuple[int, ...], ...]
     depth: tuple[int, ...]
     after: tuple[tuple[int, ...], ...]
+    awaited: tuple[bool, ...]
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -174,7 +179,10 @@ class Graph(NamedTuple):
             paths = [(next_, *after[next_]) for next_ in read_by[place]]
             # Of equally long paths the one whose tasks stand first.
             after[place] = min(paths, key=lambda path: (-len(path), path), default=())
-        return cls(reads, read_by, tuple(depth), tuple(after))
+        awaited = [place_depth == max(depth, default=0) for place_depth in depth]
+        for place in reversed(range(count)):
+            awaited[place] = awaited[place] or any(awaited[next_] for next_ in read_by[place])
+        return cls(reads, read_by, tuple(depth), tuple(after), tuple(awaited))
 
 
 class Program(NamedTuple):
@@ -215,6 +223,20 @@ class Workload:
             if isinstance(part, Static)
         }
         self._static = {name: 1 + place for place, name in enumerate(sorted(names))}
+
+    def heads(self) -> tuple[Head, ...]:
+        """The static text that each prompt begins with, in order and each one once."""
+        found: dict[Head, None] = {}
+        for tasks in self.shape.variants:
+            for task in tasks:
+                head: Head = ()
+                for part in task.parts:
+                    if not isinstance(part, Static):
+                        break
+                    head += ((self._static[part.name], part.tokens),)
+                if head:
+                    found[head] = None
+        return tuple(found)
 
     def program(self, number: int) -> Program:
         """The program of this number; the same one each time."""

@@ -23,6 +23,7 @@ from grape_lc.engine.simulator.arrivals import Given
 from grape_lc.engine.simulator.programs import (
     NO_TARGETS,
     Answer,
+    Head,
     Input,
     Part,
     Program,
@@ -48,6 +49,15 @@ class Recorded(NamedTuple):
     def program(self, number: int) -> Program:
         """The program of a number."""
         return self.programs[number]
+
+    def heads(self) -> tuple[Head, ...]:
+        """The static text that each prompt begins with; those of all programs are equal."""
+        found: dict[Head, None] = {}
+        for place, task in enumerate(self.programs[0].tasks):
+            first = task.parts[0]
+            if first.source == 1 + place:
+                found[((first.source, first.tokens),)] = None
+        return tuple(found)
 
 
 def from_record(path: Path, *, run: int = 0, shape: Shape | None = None) -> Recorded:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from grape_lc.engine.simulator.arrivals import Arrivals, Closed
 from grape_lc.engine.simulator.cluster import Cluster, Fleet, Programs
 from grape_lc.engine.simulator.hardware import Machine
 from grape_lc.engine.simulator.host import HostSettings
+from grape_lc.engine.simulator.programs import Head
 from grape_lc.engine.simulator.runs import Run
 from grape_lc.engine.simulator.settings import EngineSettings
 from grape_lc.engine.simulator.statistics import Statistics
@@ -59,12 +60,13 @@ def simulate(
     keep: bool = False,
     record: Callable[[int, StepRecord], None] | None = None,
     ended: Callable[[Run, float], None] | None = None,
+    heads: Sequence[Head] = (),
 ) -> Statistics:
     """Run ``count`` programs to their ends; the same arguments give the same result.
 
     machine: what each replica runs on. cost: takes the place of the machine's F. host: delays of
     the front end; whether open prompts are kept is the arm's. seed: of arrivals and noise; that
-    of the programs is theirs. keep, record, ended: as in ``Cluster``.
+    of the programs is theirs. keep, record, ended, heads: as in ``Cluster``.
     """
     true = cost if cost is not None else machine.cost
     fleet = Fleet(
@@ -77,7 +79,9 @@ def simulate(
         machine.block_size,
     )
     settings = replace(host if host is not None else HostSettings(), ahead=arm.ahead)
-    cluster = Cluster(fleet, settings, seed=seed, keep=keep, record=record, ended=ended)
+    cluster = Cluster(
+        fleet, settings, seed=seed, keep=keep, record=record, ended=ended, heads=heads
+    )
     return cluster.run(programs, arrivals, count)
 
 

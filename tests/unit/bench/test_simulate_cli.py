@@ -93,7 +93,6 @@ def test_a_difference_is_told_and_changes_the_exit_code(tmp_path):
         (("simulate", "--workload", "chess"), "unknown workload 'chess'; known: code"),
         (("simulate", "--hardware", "abacus"), "unknown GPU 'abacus'"),
         (("simulate", "--arms", "sglang"), "no arm 'sglang'"),
-        (("simulate", "--arms", "warm"), "warmed caches are not simulated"),
         (("simulate", "--arms", "grape+draft"), "speculative_config"),
         (("simulate", "--arms", "vllm:async_scheduling=true"), "async_scheduling"),
         (("simulate", "--base", "grape", "--arms", "vllm"), "none of the arms vllm"),
@@ -206,6 +205,54 @@ def test_arms_become_engines_as_they_say():
     on_cpu = front.arm_config(parse_arm("grape"), SimulationSettings(device="cpu", jobs=1))
     assert on_cpu.config == PolicyConfig()
     assert front.arm_config(parse_arm("grape"), settings).config != PolicyConfig()
+
+
+def test_the_piped_arm_has_open_prompts_and_no_policy():
+    piped = front.arm_config(parse_arm("vllm-opt+pipe"), SimulationSettings(jobs=1))
+    assert piped.ahead
+    assert not piped.engine.by_priority
+    assert piped.config.rule == "hops"
+    assert (piped.config.chunk, piped.config.lump, piped.config.near_steps) == (128, 128, 0)
+    assert piped.config.constraint == "off"
+    assert not any((piped.config.governor, piped.config.handover, piped.config.two_phase))
+
+
+def test_released_tasks_need_no_client():
+    settings = SimulationSettings(jobs=1, hop_s=0.020)
+    assert front.hop_s(parse_arm("vllm-opt"), settings) == 0.020
+    assert front.hop_s(parse_arm("vllm-opt+release"), settings) == 0.001
+    fast = SimulationSettings(jobs=1, hop_s=0.0)
+    assert front.hop_s(parse_arm("vllm-opt+release"), fast) == 0.0
+
+
+def test_every_baseline_of_the_table_runs(tmp_path):
+    path = tmp_path / "out.json"
+    arms = "vllm-opt,vllm-opt+pipe,layout,warm,vllm-opt+release"
+    code, _ = run(
+        "simulate", *SMALL, "--rate", "2", "--sweep", "512", "--variants", arms,
+        "--json", str(path),
+    )  # fmt: skip
+    assert code == 0
+    figures = json.loads(path.read_text())["figures"]
+
+    def mean(arm: str, *names: str) -> float:
+        value = figures[arm][0]
+        for name in names:
+            value = value[name]
+        return float(value)
+
+    plain = mean("vllm-opt", "switch_gap_ms", "mean")
+    assert mean("vllm-opt+release", "switch_gap_ms", "mean") < plain
+    assert mean("vllm-opt+pipe", "ahead_share") > 0.2
+    assert mean("vllm-opt", "ahead_share") == 0
+    assert mean("warm", "cached_share") > mean("vllm-opt", "cached_share")
+    assert mean("layout", "prompt_tokens") > mean("vllm-opt", "prompt_tokens")
+
+
+def test_a_recorded_run_has_one_order_of_prompts(tmp_path):
+    settings = SimulationSettings(jobs=1, record=tmp_path / "absent.json")
+    with pytest.raises(ConfigError, match="a recorded run has prompts of one order only"):
+        front.arm_config(parse_arm("layout"), settings)
 
 
 def test_gains_are_paired_by_seed():

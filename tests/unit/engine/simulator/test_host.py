@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from grape_lc.bench import ranking
 from grape_lc.engine.simulator.ahead import Feeding
-from grape_lc.engine.simulator.host import Host, HostSettings
+from grape_lc.engine.simulator.host import Host, HostSettings, priority
 from grape_lc.engine.simulator.messages import Append, Message, Submit
-from grape_lc.engine.simulator.programs import Workload
+from grape_lc.engine.simulator.programs import Graph, Program, Workload
 from grape_lc.engine.simulator.runs import Run
 from grape_lc.engine.simulator.statistics import Statistics
 from tests.unit.engine.simulator.scenes import chain, fan
@@ -161,6 +162,20 @@ def test_what_no_call_took_is_released_and_nothing_is_opened_without_open_prompt
     plain = Play(chain(2, answer=2, spread=0.0), settings=HostSettings(ahead=False))
     plain.decode(0, 2, 20.0)
     assert [type(m) for _, m in plain.ear.new()] == [Submit, Submit]
+
+
+def test_priorities_are_ordered_as_those_of_the_bench():
+    #  0 -> 1 -> 3,  0 -> 2, of three programs
+    graph = Graph.of(((), (0,), (0,), (1,)))
+    ours, theirs = {}, {}
+    for number in range(3):
+        program = Program(number, "s", (), graph)
+        for place in range(4):
+            ours[number, place] = priority(program, place)
+            standing = ranking.Standing(graph.depth[place], graph.awaited[place])
+            theirs[number, place] = ranking.priority(standing, number)
+    assert len(set(ours.values())) == 12
+    assert sorted(ours, key=ours.__getitem__) == sorted(theirs, key=theirs.__getitem__)
 
 
 def test_targets_are_judged_call_by_call():

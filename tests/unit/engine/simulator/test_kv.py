@@ -62,6 +62,16 @@ def test_a_request_finds_what_another_one_published_but_never_all_of_itself():
     assert kv.cost(second, 12, kv.cached(second)) == 3
 
 
+def test_a_warmed_text_is_in_the_cache_and_held_by_nobody():
+    kv = KV(6, SIZE)
+    kv.warm(request_of([(1, 11)]))
+    kv.warm(request_of([(1, 8), (2, 30)]))  # no room
+    assert kv.free == 6
+    assert len(kv.cached(request_of([(1, 11), (3, 9)]))) == 2
+    assert kv.cached(request_of([(2, 30)])) == []
+    kv.validate([])
+
+
 def test_too_little_room_changes_nothing():
     kv = KV(3, SIZE)
     first, second = request_of([(1, 8)]), request_of([(2, 8)])

@@ -31,6 +31,23 @@ def test_a_graph_knows_depth_and_the_longest_path_to_the_end():
     assert graph.read_by == ((1, 2), (3,), (4,), (4,), ())
 
 
+def test_a_graph_knows_what_the_final_answer_needs():
+    #  0 -> 1 -> 3,  0 -> 2
+    assert Graph.of(((), (0,), (0,), (1,))).awaited == (True, True, False, True)
+    assert Graph.of(((), ())).awaited == (True, True)
+
+
+def test_heads_are_the_static_beginnings_each_one_once():
+    tasks = (
+        TaskShape("a", (Static("x", 5), Static("y", 6), Input("i", Length(3))), Length(2)),
+        TaskShape("b", (Static("x", 5), Static("y", 6), Answer("a"), Static("z", 9)), Length(2)),
+        TaskShape("c", (Answer("b"), Static("x", 5)), Length(2)),
+    )
+    work = Workload(Shape("s", (tasks,)), 0)
+    parts = work.program(0).tasks[0].parts[:2]
+    assert work.heads() == (tuple((part.source, part.tokens) for part in parts),)
+
+
 @given(st.sampled_from(sorted(SHAPES)), st.integers(0, 5), st.integers(0, 500))
 def test_every_program_reads_only_earlier_answers_at_their_full_length(name, seed, number):
     program = Workload(SHAPES[name], seed).program(number)

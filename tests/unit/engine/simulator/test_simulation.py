@@ -56,6 +56,15 @@ def test_longer_hops_make_longer_switches():
     assert figures[1] - figures[0] == pytest.approx(100, abs=15)
 
 
+def test_heads_are_in_the_cache_at_the_start():
+    cold, warmed = (
+        simulate(stock(), A100, work("code"), Renewal(0.1), 1, heads=heads)
+        for heads in ((), work("code").heads())
+    )
+    assert cold.cached_tokens == 0
+    assert warmed.cached_tokens == 5 * 1024  # a role of 64 blocks for each of five calls
+
+
 def test_noise_is_drawn_from_the_seed():
     noisy = ArmConfig("noisy", OURS.config, EngineSettings(noise=0.2))
     one, again, other = (
