@@ -179,8 +179,7 @@ def build(
         return {"queries": ask("query_rewriter", QUERY_REWRITER, message)}
 
     def searcher(state: SearchState) -> SearchState:
-        queries = queries_of(state["question"], state["queries"])
-        passages = passages_text(best_of([library.invoke(query) for query in queries]))
+        passages = search(library, state["question"], state["queries"])
         message = (
             f"Question:\n\n{state['question']}\n\nPassages:\n\n{passages}\n\nWrite your notes."
         )
@@ -212,6 +211,12 @@ def build(
     builder.add_edge("answer_generator", "safety_checker")
     builder.add_edge("safety_checker", END)
     return builder.compile(name="search")
+
+
+def search(library: BaseRetriever, question: str, written: str) -> str:
+    """What the searcher is shown: the best passages for the queries that were written."""
+    queries = queries_of(question, written)
+    return passages_text(best_of([library.invoke(query) for query in queries]))
 
 
 def queries_of(question: str, written: str) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grape_lc.bench.arms import Arm
@@ -12,10 +12,12 @@ from grape_lc.bench.collect import Live, MeasuredEngine
 from grape_lc.bench.engines import WARM_UP_TOKENS, MeasurableEngine, empty_cache
 from grape_lc.bench.examples import Example
 from grape_lc.bench.metrics import RunRecord
+from grape_lc.bench.ranking import RankedEngine
+from grape_lc.bench.released import ReleasedProgram
 from grape_lc.bench.runner import Graph, run_programs
 from grape_lc.bench.warming import static_heads, warm
 from grape_lc.bench.workload import Arrival
-from grape_lc.engine.base import CallDelta, CallRequest, EngineClient
+from grape_lc.engine.base import EngineClient
 from grape_lc.errors import EngineError
 
 if TYPE_CHECKING:
@@ -36,7 +38,11 @@ class BenchEngine(MeasurableEngine, Protocol):
         ...
 
 
-EngineOf = Callable[[Arm], BenchEngine]
+EngineOf = Callable[[Arm], AbstractContextManager[BenchEngine]]
+
+
+HISTORY_FIRST = "history_first"
+"""The layout of the workflows' prompts in which each call repeats the beginning of earlier ones."""
 
 
 class ArmRun(NamedTuple):
@@ -55,26 +61,6 @@ class ArmRun(NamedTuple):
     counters: Mapping[str, float]
     error: str | None = None
     offered: int = 0
-
-
-class DeepestFirst(MeasuredEngine):
-    """Gives each call the priority of its stage: the later, the sooner it is served."""
-
-    def __init__(self, engine: EngineClient, depths: Mapping[str, int]) -> None:
-        super().__init__(engine)
-        self._depths = depths
-
-    def stream(self, request: CallRequest) -> Generator[CallDelta, None, None]:
-        """Run a call, recorded, with its priority."""
-        return super().stream(self._ranked(request))
-
-    def astream(self, request: CallRequest) -> AsyncGenerator[CallDelta, None]:
-        """Like ``stream``, for the running event loop."""
-        return super().astream(self._ranked(request))
-
-    def _ranked(self, request: CallRequest) -> CallRequest:
-        depth = self._depths.get(request.task or request.label or "", 0)
-        return request.model_copy(update={"priority": -depth})
 
 
 class ArmServer:
@@ -117,7 +103,7 @@ class ArmServer:
             engine = self._stack.enter_context(self._engine_of(self.arm))
             try:
                 self.info = engine.info()
-                self._graph(self._measured(engine), WARM_UP_TOKENS).invoke(
+                self._program(self._measured(engine), WARM_UP_TOKENS).invoke(
                     dict(self._example.warm_up)
                 )
             except BaseException:
@@ -151,7 +137,7 @@ class ArmServer:
         if self.arm.warmed:
             warm(engine, static_heads(self._traced(engine)))
         measured = self._measured(engine)
-        graph = self._graph(measured, self._max_tokens)
+        graph = self._program(measured, self._max_tokens)
         before = engine.stats()
         allowed = max((arrival.at for arrival in arrivals), default=0.0) + self._limit_s
         begin = time.monotonic()
@@ -174,6 +160,8 @@ class ArmServer:
             on_tick=tick,
         )
         counters = _risen(before, engine.stats())
+        if self._example.counter is not None:
+            counters |= self._example.counter(result.states)
         if self._example.scorer is not None:
             counters |= self._example.scorer(result.states)
         return result.record, counters
@@ -181,8 +169,7 @@ class ArmServer:
     def _measured(self, engine: EngineClient) -> MeasuredEngine:
         if not self.arm.ranked:
             return MeasuredEngine(engine)
-        flow = self._traced(engine)
-        return DeepestFirst(engine, {task.name: flow.depth(task) for task in flow.tasks})
+        return RankedEngine(engine, self._traced(engine))
 
     def _traced(self, engine: EngineClient) -> TaskFlow:
         """The workflow's flow, whichever engine it was traced with first."""
@@ -192,7 +179,12 @@ class ArmServer:
             self._flow = to_taskflow(self._bare_graph(engine, WARM_UP_TOKENS))
         return self._flow
 
-    def _graph(self, engine: EngineClient, max_tokens: int) -> Graph:
+    def _program(self, engine: EngineClient, max_tokens: int) -> Graph:
+        """What runs the programs: the graph, attached or not, or the flow without it."""
+        if self.arm.released:
+            return ReleasedProgram(
+                engine, self._example, max_tokens, fixed_lengths=self._fixed_lengths
+            )
         graph = self._bare_graph(engine, max_tokens)
         if not self.arm.attached:
             return graph
@@ -204,14 +196,20 @@ class ArmServer:
         from grape_lc.adapters.langchain import ChatGrape
 
         llm = ChatGrape(engine=engine, temperature=0.0, ignore_eos=self._fixed_lengths)
-        graph: CompiledStateGraph[Any] = self._example.build(llm, max_tokens)
+        example = self._example
+        if self.arm.layout:
+            example = example._replace(options={**example.options, "layout": HISTORY_FIRST})
+        graph: CompiledStateGraph[Any] = example.build(llm, max_tokens)
         return graph
 
 
 def _risen(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
-    """How much each number rose or fell; sizes that are back where they were count as zero."""
+    """How much each number rose or fell; sizes that are back where they were count as zero.
+
+    A highest value (``peak_...``) is that since the cache was emptied, and stays what it is.
+    """
     return {
-        name: value - before.get(name, 0)
+        name: value if name.startswith("peak_") else value - before.get(name, 0)
         for name, value in after.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }

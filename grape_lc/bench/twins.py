@@ -12,15 +12,19 @@ from typing import Any
 
 from grape_lc.errors import ConfigError
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow, literal_to_template
+from grape_lc.flow.sampling import Sampling
 from grape_lc.workflow_package import load_workflow
 
 Limits = int | Mapping[str, int] | None
 """Limit of every role's answer in tokens, or limits by role name; None: no limit."""
 
 
-def code_flow(*, max_tokens: Limits = None) -> TaskFlow:
-    """The software team. Input: ``problem``. Outputs: ``code`` and ``review``."""
-    roles = _Roles("code", max_tokens)
+def code_flow(*, max_tokens: Limits = None, sampling: Sampling | None = None) -> TaskFlow:
+    """The software team. Input: ``problem``. Outputs: ``code`` and ``review``.
+
+    sampling: of every call, but for ``max_tokens``.
+    """
+    roles = _Roles("code", max_tokens, sampling)
     flow = TaskFlow(name="code")
     flow.add_variable(InputVar("problem"))
     for name in ("requirements", "design", "plan"):
@@ -50,7 +54,13 @@ def code_flow(*, max_tokens: Limits = None) -> TaskFlow:
     return flow
 
 
-def summary_flow(chunks: int, *, mode: str = "refine", max_tokens: Limits = None) -> TaskFlow:
+def summary_flow(
+    chunks: int,
+    *,
+    mode: str = "refine",
+    max_tokens: Limits = None,
+    sampling: Sampling | None = None,
+) -> TaskFlow:
     """The summary of a document of ``chunks`` parts, in either mode of the workflow.
 
     Inputs: ``chunks_0`` and so on. Output: ``summary``.
@@ -61,16 +71,16 @@ def summary_flow(chunks: int, *, mode: str = "refine", max_tokens: Limits = None
     modes = {"refine": _refine_flow, "map_reduce": _map_reduce_flow}
     if mode not in modes:
         raise ConfigError(f"mode {mode!r}: there are {', '.join(modes)}")
-    return modes[mode](chunks, _Roles("summary", max_tokens))
+    return modes[mode](chunks, _Roles("summary", max_tokens, sampling))
 
 
-def search_flow(*, max_tokens: Limits = None) -> TaskFlow:
+def search_flow(*, max_tokens: Limits = None, sampling: Sampling | None = None) -> TaskFlow:
     """The search team. Input: ``question``. Outputs: ``queries``, ``answer`` and ``verdict``.
 
     ``passages``, what the searcher has found, is an opaque input: nobody knows it when the
     program starts, and who runs the flow without its graph has to give it.
     """
-    roles = _Roles("search", max_tokens)
+    roles = _Roles("search", max_tokens, sampling)
     flow = TaskFlow(name="search")
     flow.add_variable(InputVar("question"))
     flow.add_variable(
@@ -100,9 +110,10 @@ class _Roles:
     The system prompt of a role is the constant of its workflow with its name, in capitals.
     """
 
-    def __init__(self, workflow: str, max_tokens: Limits) -> None:
+    def __init__(self, workflow: str, max_tokens: Limits, sampling: Sampling | None) -> None:
         self._workflow: Any = load_workflow(workflow)
         self._max_tokens = max_tokens
+        self._sampling = Sampling() if sampling is None else sampling
 
     def add(
         self,
@@ -122,7 +133,7 @@ class _Roles:
             [("system", literal_to_template(prompt)), ("user", message)],
             output,
             name=task or role,
-            max_tokens=limit,
+            sampling=self._sampling.model_copy(update={"max_tokens": limit}),
         )
 
 

@@ -7,25 +7,48 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
+from typing import NamedTuple, Protocol
 
 from grape_lc.engine.base import CallRequest, EngineClient
 from grape_lc.flow.events import FlowEvent, ProgramFinished, TaskFinished, TaskStarted, TokenEvent
 from grape_lc.flow.taskflow import Task, TaskFlow
 
 
+class ToolStep(NamedTuple):
+    """What a program does between its calls: it makes an input out of what is there by then.
+
+    reads: variables of the flow. writes: an input variable that the run was not given.
+    use: called with the values of ``reads``, in a thread of its own.
+    """
+
+    reads: tuple[str, ...]
+    writes: str
+    use: Callable[[Mapping[str, str]], str]
+
+
 async def run_events(
-    engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str]
+    engine: EngineClient,
+    flow: TaskFlow,
+    inputs: Mapping[str, str],
+    tools: Sequence[ToolStep] = (),
 ) -> AsyncIterator[FlowEvent]:
     """Events of one run, in the order in which they happen; ProgramFinished is the last.
 
     Tasks run side by side where the flow allows it. If one fails, the others are cancelled and
     its error is raised. Closing the iterator cancels the run. Raises RequestError, EngineError,
-    and TransducerError when an answer does not fit the slot that reads it.
+    TransducerError when an answer does not fit the slot that reads it, and what a tool raises.
+
+    tools: write inputs that ``inputs`` lacks. Where there are some, UnknownVariableError is raised
+        for one that does not fit the flow, and FlowInputError for what nobody gives.
     """
+    if tools:
+        for name in (name for tool in tools for name in tool.reads):
+            flow.variable(name)
+        flow.check_inputs({**inputs, **{tool.writes: "" for tool in tools}})
     program = await _open(engine, flow, inputs)
-    run = _Run(engine, flow, program, dict(inputs))
+    run = _Run(engine, flow, program, dict(inputs), tools)
     try:
         run.start_ready()
         while run.tasks:
@@ -56,7 +79,12 @@ class _Run:
     """Calls in flight and values written so far."""
 
     def __init__(
-        self, engine: EngineClient, flow: TaskFlow, program: str, values: dict[str, str]
+        self,
+        engine: EngineClient,
+        flow: TaskFlow,
+        program: str,
+        values: dict[str, str],
+        tools: Sequence[ToolStep],
     ) -> None:
         self.engine = engine
         self.flow = flow
@@ -66,11 +94,12 @@ class _Run:
             if given := [values[name] for name in of if name in values]:
                 values[newest] = given[-1]
         self.waiting = list(flow.order())
+        self.tools = list(tools)
         self.tasks: set[asyncio.Task[None]] = set()
         self.events: asyncio.Queue[FlowEvent] = asyncio.Queue()
 
     def start_ready(self) -> None:
-        """Send the call of every task whose variables are all written."""
+        """Send the call of every task, and use every tool, whose variables are all written."""
         ready = [
             task
             for task in self.waiting
@@ -80,6 +109,11 @@ class _Run:
         for task in ready:
             self.waiting.remove(task)
             self.tasks.add(asyncio.create_task(self._call(task), name=f"grape:{task.name}"))
+        for tool in [
+            tool for tool in self.tools if all(name in self.values for name in tool.reads)
+        ]:
+            self.tools.remove(tool)
+            self.tasks.add(asyncio.create_task(self._use(tool), name=f"grape:{tool.writes}"))
 
     def _is_done(self, task: str) -> bool:
         return self.flow.task(task).output in self.values
@@ -134,6 +168,13 @@ class _Run:
                         )
                     )
 
+    async def _use(self, tool: ToolStep) -> None:
+        given = {name: self.values[name] for name in tool.reads}
+        # The caller's context goes with it, as it does with calls.
+        used = asyncio.get_running_loop().run_in_executor(None, copy_context().run, tool.use, given)
+        self.values[tool.writes] = await used
+        self.start_ready()
+
     def _emit(self, event: FlowEvent) -> None:
         self.events.put_nowait(event)
 
@@ -152,7 +193,10 @@ class _Run:
 
 
 def run_events_sync(
-    engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str]
+    engine: EngineClient,
+    flow: TaskFlow,
+    inputs: Mapping[str, str],
+    tools: Sequence[ToolStep] = (),
 ) -> Iterator[FlowEvent]:
     """``run_events`` for synchronous code; works inside a running event loop too.
 
@@ -162,7 +206,7 @@ def run_events_sync(
     loop = asyncio.new_event_loop()
 
     async def pump() -> None:
-        stream = run_events(engine, flow, inputs)
+        stream = run_events(engine, flow, inputs, tools)
         async with contextlib.aclosing(stream):  # type: ignore[type-var]
             async for event in stream:
                 events.put(event)

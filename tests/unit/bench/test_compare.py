@@ -3,6 +3,7 @@ import pytest
 from grape_lc.bench.arms import parse_arms
 from grape_lc.bench.compare import Comparison, rotated, run_comparison
 from grape_lc.bench.examples import load_example
+from grape_lc.bench.ranking import Standing, priority
 from grape_lc.bench.server import ArmServer
 from grape_lc.bench.workload import Arrival
 from grape_lc.errors import ConfigError
@@ -84,7 +85,11 @@ def test_only_grape_is_told_of_programs_and_only_the_tuned_arm_has_priorities():
     for engine in (stock, ours):
         assert {request.priority for request in requests(engine)} == {0}
     by_stage = {(request.label, request.priority) for request in requests(tuned)}
-    assert by_stage == {(name, -depth) for depth, name in enumerate(STAGES)}
+    assert by_stage == {
+        (name, priority(Standing(depth, awaited=True), program))
+        for depth, name in enumerate(STAGES)
+        for program in range(2)
+    }
 
 
 def test_more_arms_than_engines_may_be_open_start_and_end_their_own():
