@@ -152,7 +152,8 @@ def _mfu(runs: Sequence[RunRecord], facts: Facts, early: float) -> float | None:
     seconds = sum(map(span, runs))
     if not (model and peak and devices and seconds > 0):
         return None
-    return useful_work(runs, early).flops(model) / (peak * devices * seconds)
+    possible: float = peak * devices * seconds
+    return useful_work(runs, early).flops(model) / possible
 
 
 def _seconds_per_success(

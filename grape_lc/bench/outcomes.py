@@ -40,7 +40,7 @@ from grape_lc.bench.metrics import (
     tail_of,
     upstream_of,
 )
-from grape_lc.bench.report import FIGURES, Figure
+from grape_lc.bench.report import FIGURES, Figure, number
 from grape_lc.bench.slo import NO_SLO, Slo, call_meets, program_meets
 
 
@@ -106,6 +106,14 @@ _COUNTED = frozenset(
 )
 COUNTS = frozenset(figure for figure in BENCH_FIGURES if figure.path[0] in _COUNTED)
 """Figures that count something, and may well be zero."""
+
+
+def shown(figure: Figure, value: float | None) -> str:
+    """A figure as text, with its digits; one in bytes as MiB, or GiB from 1 GiB on."""
+    if value is None or figure.path != ("kv_bytes_peak",):
+        return number(value, figure.digits)
+    mib = value / 2**20
+    return f"{mib:.1f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
 
 
 def outcomes(

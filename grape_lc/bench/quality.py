@@ -20,6 +20,9 @@ QUALITY: Mapping[str, tuple[str, str]] = {
     "answers_exact": ("answers_checked", "answers that match"),
     "answers_containing": ("answers_checked", "answers that contain it"),
     "tests_passed": ("tests_run", "public tests passed"),
+    "programs_solved": ("programs_tested", "programs that pass all of theirs"),
+    "tool_failures": ("tool_calls", "tool calls that failed"),
+    "tool_duplicates": ("tool_calls", "tool calls that repeat another"),
 }
 """Counts, what each is out of, and its title."""
 

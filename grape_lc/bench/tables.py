@@ -17,7 +17,7 @@ from grape_lc.bench.intervals import (
     variation,
 )
 from grape_lc.bench.metrics import Metrics
-from grape_lc.bench.outcomes import BENCH_FIGURES, COUNTS
+from grape_lc.bench.outcomes import BENCH_FIGURES, COUNTS, shown
 from grape_lc.bench.program_gains import program_gains
 from grape_lc.bench.quality import QUALITY
 from grape_lc.bench.report import Figure, number, value_of
@@ -96,7 +96,7 @@ def figures_table(comparison: Comparison, title: str) -> Table:
     for arm in comparison.arms:
         table.add_column(arm, justify="right", overflow="fold")
     for figure in figures_of(metrics):
-        cells = [number(value_of(m, figure.path), figure.digits) for m in metrics]
+        cells = [shown(figure, value_of(m, figure.path)) for m in metrics]
         table.add_row(figure.title, *cells)
     for name, label in COUNTERS.items():
         cells = [number(comparison.counter(arm, name), 0) for arm in comparison.arms]

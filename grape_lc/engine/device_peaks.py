@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-
 MEASURE_PEAK = "grape_measure_peak"
 """Key of vLLM's ``additional_config``: on a CPU, measure the peak when the engine starts."""
 

@@ -12,6 +12,7 @@ from grape_lc.bench.outcomes import (
     final_answer,
     outcomes,
     prefilled_tokens,
+    shown,
     wasted_tokens,
 )
 from grape_lc.bench.report import value_of
@@ -134,3 +135,19 @@ def test_the_figures_of_metrics_are_among_them_and_every_figure_has_its_place():
         value_of(found, figure.path)
     nothing = outcomes([])
     assert all(value_of(nothing, figure.path) is None for figure in BENCH_FIGURES)
+
+
+def test_a_figure_in_bytes_is_shown_as_what_it_is():
+    figures = {figure.path: figure for figure in BENCH_FIGURES}
+    kv, share = figures["kv_bytes_peak",], figures["mfu",]
+    assert shown(kv, 300 * 2**20) == "300.0 MiB"
+    assert shown(kv, 1.5 * 2**30) == "1.50 GiB"
+    assert shown(kv, None) == shown(share, None) == "-"
+    assert shown(share, 0.12345) == "0.1235"
+
+
+def test_costs_are_among_the_outcomes():
+    facts = {"devices": 3}
+    told = outcomes([RunRecord("a", (CHAIN,))], counters=[{"evictions": 2.0}], facts=facts)
+    assert told["evictions"] == 2.0
+    assert told["accelerator_s_per_success"] == 3 * 3.25

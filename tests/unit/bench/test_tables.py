@@ -88,6 +88,19 @@ def test_the_table_of_figures_tells_counters_runs_and_equal_answers():
     assert lines["runs"].count("2") == 2
 
 
+def test_the_table_tells_bytes_as_what_they_are():
+    runs = [run("a", 1, 0.01)._replace(counters={"peak_kv_bytes": 3.0 * 2**20, "tool_calls": 4})]
+    runs[0] = runs[0]._replace(counters={**runs[0].counters, "tool_duplicates": 1})
+    to = console()
+    to.print(figures_table(Comparison(("a",), tuple(runs), {"a": {"devices": 1}}), "title"))
+    lines = {line[1:].split("│")[0].strip(): line for line in printed(to).splitlines()}
+    assert "3.0 MiB" in lines["KV in use, peak"]
+    assert "0.250" in lines["duplicate tool calls (share)"]
+    assert "1 of 4" in lines["tool calls that repeat another"]
+    assert "0.20" in lines["device seconds for each success"]
+    assert "MFU (share)" not in lines
+
+
 def test_programs_have_a_table_of_their_own():
     got = comparison({"base": [0.02, 0.04], "fast": [0.01, 0.02], "half": [0.04, 0.08]})
     gains = gains_against(got, "base")
