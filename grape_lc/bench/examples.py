@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grape_lc.bench.quality import Scorer, answer_scorer, program_scorer
+from grape_lc.bench.synthetic import count_tool_calls, parse_axes, synthetic_axes
 from grape_lc.errors import ConfigError
 from grape_lc.workflow_package import load_workflow
 
 PARTS = 4
-"""Parts that ``summary`` reads a document in."""
+"""Parts that ``summary`` reads a document in, unless its axis ``parts`` says another number."""
+
+MOST_PARTS = 64
 
 LONGEST = 8000
 """Characters of a built-in document: its parts then have some 500 tokens. Others are not cut."""
@@ -28,8 +31,10 @@ class Case(NamedTuple):
 class Example(NamedTuple):
     """An example workflow, and what it can be run on.
 
-    warm_up: a short input. options: further arguments of its ``build``. scorer: tells how good
-    its answers are; None where nothing is known of that.
+    name: as ``parse_workloads`` gives it. warm_up: a short input. options: further arguments of
+    its ``build``. scorer: judges its answers, which may take time; None where nothing is known
+    of them. counter: counts what its programs did, which takes none; None where there is
+    nothing to count.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Example(NamedTuple):
     warm_up: dict[str, Any]
     options: dict[str, Any]
     scorer: Scorer | None = None
+    counter: Scorer | None = None
 
     def build(self, llm: object, max_tokens: int) -> Any:
         """Its compiled graph. max_tokens: limit of each answer."""
@@ -91,10 +97,10 @@ def load_example(workload: str, source: Path | None = None) -> Example:
     """
     name, axes = _name_and_axes(workload)
     try:
-        example = _LOADERS[name](load_workflow(name), source)
+        example = _LOADERS[name](load_workflow(name), source, axes)
     except (OSError, ValueError, ModuleNotFoundError) as error:
         raise ConfigError(f"no inputs to run {name} on: {error}") from error
-    return example._replace(name=workload, options={**example.options, **axes})
+    return example._replace(name=workload)
 
 
 def _name_and_axes(workload: str) -> tuple[str, dict[str, Any]]:
@@ -102,28 +108,61 @@ def _name_and_axes(workload: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = workload.partition(":")
     if name not in _LOADERS:
         raise ConfigError(f"no workflow {name!r}; there are: {', '.join(_LOADERS)}")
-    if rest:
-        raise ConfigError(f"workload {workload!r}: {name} has no axes")
-    return name, {}
+    try:
+        return name, _AXES.get(name, _no_axes)(rest)
+    except ValueError as error:
+        raise ConfigError(f"workload {workload!r}: {error}") from error
 
 
-def _code(module: Any, source: Path | None) -> Example:
+def _no_axes(text: str) -> dict[str, Any]:
+    if text:
+        raise ValueError(f"it has no axes; there are some of: {', '.join(_AXES)}")
+    return {}
+
+
+def _summary_axes(text: str) -> dict[str, Any]:
+    """How a document is summarised, and in how many parts."""
+    axes = parse_axes(text)
+    unknown = sorted(axes.keys() - {"mode", "parts"})
+    if unknown:
+        raise ValueError(f"no axis {unknown[0]!r}; there are: mode, parts")
+    modes, parts = load_workflow("summary").MODES, axes.get("parts", PARTS)
+    if axes.get("mode", modes[0]) not in modes:
+        raise ValueError(f"mode={axes['mode']}: {' or '.join(modes)}")
+    if type(parts) is not int or not 1 <= parts <= MOST_PARTS:
+        raise ValueError(f"parts={parts}: a whole number from 1 to {MOST_PARTS}")
+    return axes
+
+
+def _file_for(source: Path | None, name: str) -> Path | None:
+    """The file of a folder that is meant for a workload, if it has that name; else the source."""
+    if source is not None and (source / name).is_file():
+        return source / name
+    return source
+
+
+def _code(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+    source = _file_for(source, "livecode.jsonl")
     problems = module.load_problems(source)
     cases = tuple(Case(problem.id, {"problem": problem.text}) for problem in problems)
     scorer = program_scorer(module.load_problem_tests(source), "code")
     return Example("code", cases, {"problem": "Add two numbers."}, {}, scorer)
 
 
-def _summary(module: Any, source: Path | None) -> Example:
+def _summary(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+    source = _file_for(source, "papers.jsonl")
+    options, parts = dict(axes), axes.get("parts", PARTS)
+    options.pop("parts", None)
     documents = module.load_documents(source, longest=LONGEST if source is None else None)
     cases = tuple(
-        Case(document.id, {"chunks": module.split_document(document.text, PARTS)})
+        Case(document.id, {"chunks": module.split_document(document.text, parts)})
         for document in documents
     )
-    return Example("summary", cases, {"chunks": ["Two parts.", "Short ones."]}, {})
+    return Example("summary", cases, {"chunks": ["Two parts.", "Short ones."]}, options)
 
 
-def _search(module: Any, source: Path | None) -> Example:
+def _search(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+    source = _file_for(source, "hotpotqa.jsonl")
     questions = module.load_questions(source)
     cases = tuple(Case(question.id, {"question": question.text}) for question in questions)
     expected = {q.id: q.answer for q in questions if q.answer is not None}
@@ -133,8 +172,25 @@ def _search(module: Any, source: Path | None) -> Example:
     return Example("search", cases, warm_up, {"retriever": retriever}, scorer)
 
 
-_LOADERS: Mapping[str, Callable[[Any, Path | None], Example]] = {
+def _synthetic(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+    found = _file_for(source, "synthetic.jsonl")
+    # A folder for the other workloads need not have tasks: there are always the built-in ones.
+    tasks = module.load_tasks(None if found is not None and found.is_dir() else found)
+    cases = tuple(Case(task.id, {"program": task.id, "task": task.text}) for task in tasks)
+    warm_up = {"program": "warm-up", "task": "Write about a harbour."}
+    return Example("synthetic", cases, warm_up, dict(axes), counter=count_tool_calls)
+
+
+_Axes = Mapping[str, Any]
+
+_AXES: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "summary": _summary_axes,
+    "synthetic": synthetic_axes,
+}
+
+_LOADERS: Mapping[str, Callable[[Any, Path | None, _Axes], Example]] = {
     "code": _code,
     "search": _search,
     "summary": _summary,
+    "synthetic": _synthetic,
 }

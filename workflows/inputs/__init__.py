@@ -1,10 +1,13 @@
-"""What the example agents work on, and its loaders: problems, documents, questions."""
+"""What the example agents work on, and its loaders: problems, documents, questions,
+tasks.
+"""
 
 from __future__ import annotations
 
 from .documents import Document, load_documents, split_document
 from .problems import Problem, ProblemTest, load_problem_tests, load_problems
 from .questions import Passage, Question, load_passages, load_questions
+from .tasks import Task, load_tasks
 
 __all__ = [
     "Document",
@@ -12,10 +15,12 @@ __all__ = [
     "Problem",
     "ProblemTest",
     "Question",
+    "Task",
     "load_documents",
     "load_passages",
     "load_problem_tests",
     "load_problems",
     "load_questions",
+    "load_tasks",
     "split_document",
 ]

@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
-from grape_lc.bench import results
-from grape_lc.bench.command import Bench
+from grape_lc.bench.arms import parse_arm
 from grape_lc.bench.examples import PARTS, load_example, parse_workloads
-from grape_lc.bench.options import BenchSettings
+from grape_lc.bench.quality import QUALITY
+from grape_lc.bench.server import ArmServer
+from grape_lc.bench.workload import Arrival
 from grape_lc.errors import ConfigError
 from grape_lc.workflow_package import workflow_names
-from tests.unit.bench.fakes import TestBed, console, printed, requests
+from tests.unit.bench.fakes import TestBed, requests
 
 # A role in the system prompt decides the answer.
 ANSWERS = {
     "You are the first reader": "A summary. Details: none.",
     "You are the editor in a team": "A better summary. Details: none.",
+    "You are the editor in chief": "The summary. Key facts: none.",
+    "You write the note of": "A note.",
     "the query rewriter of": "loop statement ends",
     "the searcher of": "Facts: - break ends a loop [1].",
     "the answer generator of": "Answer: break",
@@ -42,6 +45,14 @@ def test_every_workflow_has_inputs_that_its_graph_takes(name: str):
 def test_workloads_are_read_in_order():
     assert parse_workloads("search") == ("search",)
     assert parse_workloads(" code, summary ,search,") == ("code", "summary", "search")
+    text = "code,synthetic:depth=8, fan_out=2,summary:mode=map_reduce,search,synthetic"
+    assert parse_workloads(text) == (
+        "code",
+        "synthetic:depth=8,fan_out=2",
+        "summary:mode=map_reduce",
+        "search",
+        "synthetic",
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +61,15 @@ def test_workloads_are_read_in_order():
         ("", "no workload in ''; there are: code,"),
         ("code,chess", "no workflow 'chess'; there are: code,"),
         ("code,search,code", "code stands twice"),
-        ("code:depth=3", "code has no axes"),
+        ("code:depth=3", "code:depth=3.: it has no axes; there are some of: summary, synthetic"),
+        ("synthetic:width=3", "no axis 'width'; there are: depth, fan_out"),
+        ("synthetic:depth=99,code", "depth=99: a whole number from 1 to 32"),
+        ("synthetic:depth", "'depth' sets no axis"),
+        ("synthetic,synthetic:fan_out=2,depth=2", "fan_out=2 needs depth=3"),
+        ("summary:pages=3", "no axis 'pages'; there are: mode, parts"),
+        ("summary:mode=chain", "mode=chain: refine or map_reduce"),
+        ("summary:parts=0", "parts=0: a whole number from 1 to 64"),
+        ("summary:parts=2.5", "parts=2.5"),
         ("depth=3,code", "no workflow 'depth=3'"),
     ],
 )
@@ -97,6 +116,52 @@ def test_inputs_come_from_any_folder_with_the_field(
         assert found.page_content == "some words"
 
 
+FOLDER: dict[str, list[dict[str, Any]]] = {
+    "hotpotqa": [{"id": "h", "question": "Q?", "paragraphs": [{"title": "T", "text": "words"}]}],
+    "livecode": [{"id": "l", "question_content": "Add."}],
+    "papers": [{"id": "p", "text": "A b. C d."}],
+    # Has a line for each, and is meant for none.
+    "other": [
+        {"id": "o", "question": "?", "question_content": "?", "text": "a b c d", "task": "?"}
+    ],
+}
+
+
+def folder(path: Path, *names: str) -> Path:
+    for name in names:
+        text = "\n".join(json.dumps(line) for line in FOLDER[name])
+        (path / f"{name}.jsonl").write_text(text)
+    return path
+
+
+def test_each_workload_takes_the_file_of_a_folder_that_is_meant_for_it(tmp_path: Path):
+    whole = folder(tmp_path, *FOLDER)
+    found = {name: [c.name for c in load_example(name, whole).cases] for name in NAMED}
+    assert found == {"code": ["l"], "search": ["h"], "summary": ["p"]}
+
+
+def test_without_such_a_file_all_files_are_read(tmp_path: Path):
+    part = folder(tmp_path, "hotpotqa", "other")
+    assert [case.name for case in load_example("code", part).cases] == ["o"]
+    assert [case.name for case in load_example("search", part).cases] == ["h"]
+    (tmp_path / "other.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"question_content in .*hotpotqa"):
+        load_example("code", part)
+
+
+def test_synthetic_has_its_own_tasks_unless_a_file_is_meant_for_it(tmp_path: Path):
+    assert load_example("synthetic", folder(tmp_path, *FOLDER)) == load_example("synthetic")
+    (tmp_path / "synthetic.jsonl").write_text('{"task": "T", "id": "s"}')
+    case = ("s", {"program": "s", "task": "T"})
+    assert load_example("synthetic", tmp_path).cases == (case,)
+    assert load_example("synthetic", tmp_path / "synthetic.jsonl").cases == (case,)
+    with pytest.raises(ConfigError, match=r"task in .*papers"):
+        load_example("synthetic", tmp_path / "papers.jsonl")
+
+
+NAMED = ("code", "search", "summary")
+
+
 def test_too_few_inputs_and_bad_sources_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="1000 programs asked for"):
         load_example("code").draw(1000, seed=0)
@@ -116,50 +181,61 @@ def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch):
         load_example("search")
 
 
-@pytest.mark.parametrize(("name", "calls"), [("summary", PARTS), ("search", 4)])
-def test_a_comparison_runs_on_them(name: str, calls: int):
-    bed, to = TestBed(), console()
-    bed.answers = dict.fromkeys(("vllm", "vllm-opt", "grape"), ANSWERS)
-    settings = BenchSettings(workflow=name, programs=2, rate=50.0, repeats=1, max_tokens=16)
-    result = Bench(settings, to, bed.engine_of, "cpu").run()
-    assert result.comparison.failures == (), printed(to)
-    for arm in ("vllm", "vllm-opt", "grape"):
-        [record] = result.comparison.records(arm).values()
-        assert [len(program.calls) for program in record.programs] == [calls, calls]
-    [engine] = bed.of("grape")
-    programs = engine.programs[-2:]
-    named = [request.task for request in requests(engine) if request.program is not None]
-    assert len(named) >= 2 * calls
-    for program in programs:
-        assert {task.name for task in program.flow.tasks} == set(program.fed)
+def ran(arm: str, workload: str, programs: int, **changes: Any) -> tuple[Any, Any, Any]:
+    """A run of an arm on a workload: what was measured, what was counted, its engine."""
+    bed = TestBed()
+    bed.answers[arm] = ANSWERS
+    example = load_example(workload)._replace(**changes)
+    arrivals = [Arrival(case.name, case.state, 0.0) for case in example.draw(programs, seed=1)]
+    server = ArmServer(parse_arm(arm), example, 16, lambda arm: bed.engine_of(arm, {}), 60.0)
+    try:
+        return *server.run(arrivals, 1), bed.engines[-1]
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("arm", ["vllm", "vllm-opt", "grape"])
+@pytest.mark.parametrize(
+    ("workload", "calls"),
+    [
+        ("summary", PARTS),
+        ("summary:parts=2", 2),
+        ("summary:mode=map_reduce,parts=3", 4),
+        ("search", 4),
+        ("synthetic:depth=3,static=40", 3),
+        ("synthetic:depth=4,fan_out=2,static=40,tool_failure=0.3", 5),
+    ],
+)
+def test_an_arm_runs_on_them(arm: str, workload: str, calls: int):
+    record, _, engine = ran(arm, workload, 2)
+    assert [len(program.calls) for program in record.programs] == [calls, calls]
+    if arm == "grape":
+        named = [request.task for request in requests(engine) if request.program is not None]
+        assert len(named) >= 2 * calls
+        for program in engine.programs[-2:]:
+            assert {task.name for task in program.flow.tasks} <= set(program.fed)
 
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_right_answers_are_counted_when_asked_for(asked: bool):
-    bed, to = TestBed(), console()
-    bed.answers = dict.fromkeys(("vllm", "grape"), ANSWERS)
-    settings = BenchSettings(
-        workflow="search", programs=36, rate=500.0, repeats=1, arms="vllm,grape", quality=asked
-    )
-    result = Bench(settings, to, bed.engine_of, "cpu").run()
-    counted = {
-        name: [result.comparison.counter(arm, name) for arm in ("vllm", "grape")]
-        for name in ("answers_checked", "answers_exact", "answers_containing")
-    }
-    text = printed_tables(settings, result)
+    _, counters, _ = ran("grape", "search", 36, **({} if asked else {"scorer": None}))
+    found = {name: counters.get(name) for name in QUALITY}
     if asked:
-        assert list(counted.values()) == [[36, 36], [1, 1], [1, 1]]
-        assert "answers that match" in text
-        assert "1 of 36" in text
+        assert counters["answers_checked"] == 36
+        assert (found["answers_exact"], found["answers_containing"]) == (1, 1)
+        assert found["tests_passed"] is None
     else:
-        assert list(counted.values()) == [[None, None]] * 3
-        assert "answers that match" not in text
+        assert found == dict.fromkeys(QUALITY)
 
 
-def printed_tables(settings: BenchSettings, result: Any) -> str:
-    to = console()
-    results.show(settings, result, to)
-    return printed(to)
+def test_tool_calls_are_counted_also_where_no_answers_are_judged():
+    axes = "synthetic:depth=4,tool_failure=0.5,static=20"
+    counted = [ran(arm, axes, 8, scorer=None)[1] for arm in ("vllm", "grape")]
+    for counters in counted:
+        assert counters["tool_calls"] == 8 * 3 + counters["tool_failures"]
+        assert counters["tool_failures"] > 0
+        assert counters["tool_duplicates"] == 0
+    assert counted[0]["tool_failures"] == counted[1]["tool_failures"]
 
 
 def test_programs_are_run_on_the_public_tests_of_their_problems(tmp_path: Path):
@@ -172,7 +248,8 @@ def test_programs_are_run_on_the_public_tests_of_their_problems(tmp_path: Path):
     scorer = load_example("code", tmp_path).scorer
     assert scorer is not None
     states = {name: {"code": "```python\nprint(int(input()) + 1)\n```"} for name in "ab"}
-    assert scorer(states) == {"tests_run": 2, "tests_passed": 1}
+    found = {"tests_run": 2, "tests_passed": 1, "programs_tested": 1, "programs_solved": 0}
+    assert scorer(states) == found
 
 
 def test_nothing_is_scored_where_nothing_is_known(tmp_path: Path):
