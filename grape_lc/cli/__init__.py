@@ -8,7 +8,8 @@ from __future__ import annotations
 
 # The order is that of the help.
 # isort: off
-from grape_lc.cli import demo, trace, explain, inspect, bench, simulate, profile  # noqa: F401
+from grape_lc.cli import demo, trace, explain, inspect, bench, report  # noqa: F401
+from grape_lc.cli import simulate, paper, regimes, profile  # noqa: F401
 
 # isort: on
 from grape_lc.cli.common import app
