@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from grape_lc.engine.models import resolve_model
 
@@ -26,7 +26,9 @@ for _name, _value in {
 
 
 # How long an example takes says more about the machine's load than about the code.
-settings.register_profile("no deadline", deadline=None)
+settings.register_profile(
+    "no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("no deadline")
 
 # Files of tests that start engines of their own. All others with an engine share those of the

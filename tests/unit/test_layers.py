@@ -15,7 +15,7 @@ def fresh(code: str, *flags: str) -> str:
     """What a fresh interpreter prints for ``code``; the checkout is its first path."""
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"
     argv = [sys.executable, *flags, "-c", code]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -27,7 +27,7 @@ def test_layer_contracts_hold():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,21 +56,19 @@ def test_in_the_engine_layer_only_vllm_modules_import_vllm():
 
 
 IMPORT = """
-import time
-began = time.perf_counter()
-import grape_lc
-spent = time.perf_counter() - began
 import json
-heavy = sorted({"torch", "transformers", "vllm"} & set(sys.modules))
-print(json.dumps([spent, heavy]))
+before = set(sys.modules)
+import grape_lc
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def test_the_package_imports_in_under_a_second_and_lightly():
-    # Best of three: a busy machine only adds time.
-    runs = [json.loads(fresh(IMPORT)) for _ in range(3)]
-    assert min(spent for spent, _ in runs) < 1.0
-    assert all(heavy == [] for _, heavy in runs)
+def test_the_package_imports_next_to_nothing():
+    """Modules are counted: how long their import takes is up to the machine and its load."""
+    modules = json.loads(fresh(IMPORT))
+    assert len(modules) < 80, modules  # any of the libraries that we stand on has more
+    foreign = {"httpx", "langchain_core", "langgraph", "numpy", "pydantic", "rich", "torch", "vllm"}
+    assert not foreign & {name.partition(".")[0] for name in modules}
 
 
 IMPORT_ALL = """

@@ -79,11 +79,11 @@ def test_tool_settings_do_not_make_an_environment_stale_but_dependencies_do(setu
 def test_a_step_that_hangs_is_ended_with_all_its_processes(setup_script, tmp_path):
     pid_file = tmp_path / "pid"
     began = time.monotonic()
-    with pytest.raises(setup_script.SetupError, match="no end after 1 s"):
-        setup_script.run(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; wait"], limit_s=1)
-    assert time.monotonic() - began < 10
+    with pytest.raises(setup_script.SetupError, match="no end after 3 s"):
+        setup_script.run(["sh", "-c", f"sleep 600 & echo $! > {pid_file}; wait"], limit_s=3)
+    assert time.monotonic() - began < 120
     grandchild = Path("/proc") / pid_file.read_text().strip() / "cmdline"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while grandchild.exists() and grandchild.read_bytes() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not grandchild.exists() or not grandchild.read_bytes()
@@ -91,7 +91,7 @@ def test_a_step_that_hangs_is_ended_with_all_its_processes(setup_script, tmp_pat
 
 def test_a_step_that_fails_shows_its_end_and_its_log(setup_script):
     with pytest.raises(setup_script.StepFailedError) as caught:
-        setup_script.run(["sh", "-c", "echo some reason; exit 3"], limit_s=10)
+        setup_script.run(["sh", "-c", "echo some reason; exit 3"], limit_s=120)
     assert "exit code 3" in str(caught.value)
     assert "some reason" in str(caught.value)
     assert str(setup_script.LOG) in str(caught.value)

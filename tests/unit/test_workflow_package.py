@@ -48,7 +48,7 @@ def test_a_package_named_workflows_that_came_first_is_left_alone(tmp_path):
     )
     argv = [sys.executable, "-c", code, str(tmp_path / "site")]
     done = subprocess.run(
-        argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        argv, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     names = workflow_names()

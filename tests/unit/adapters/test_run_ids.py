@@ -36,7 +36,7 @@ class Twice:
 
         def code(state: Pair) -> Pair:
             if self.meeting is not None:
-                self.meeting.wait(10)
+                self.meeting.wait(60)
             return {"code": str(llm.invoke(f"Code this: {state['plan']}").content)}
 
         builder = StateGraph(Pair).add_node("plan", plan).add_node("code", code)

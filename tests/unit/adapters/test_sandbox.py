@@ -276,7 +276,10 @@ HANGS = """
 
 def test_nodes_that_hang_flood_or_eat_memory_end_and_the_rest_is_traced(world):
     target = world.write("hangs", HANGS)
-    for timeout_s in (12, 60):  # a busy machine may need the first for its imports alone
+    expected = {"waits", "waits_later", "behind", "greedy", "greedy#2", "floods"}
+    tasks = set[str]()
+    # A busy machine may need the first for its imports alone, or a node's share for the flood.
+    for timeout_s in (12, 60, 240):
         with world.unchanged(), contextlib.suppress(TraceError):
             result = run_sandboxed(
                 target,
@@ -285,11 +288,10 @@ def test_nodes_that_hang_flood_or_eat_memory_end_and_the_rest_is_traced(world):
                 memory_bytes=4 << 30,
                 isolate=False,
             )
-            break
+            if expected == (tasks := {task.name for task in result.file.flow.tasks}):
+                break
     else:
-        pytest.fail("not traced in a minute")
-    tasks = {task.name for task in result.file.flow.tasks}
-    assert tasks == {"waits", "waits_later", "behind", "greedy", "greedy#2", "floods"}
+        pytest.fail(f"not traced whole in four minutes: {tasks}")
     said = "\n".join(result.file.warnings)
     assert f"'waits' did not end within {timeout_s // 4} s" in said
     assert f"'waits_later' did not end within {timeout_s // 4} s" in said
@@ -316,7 +318,7 @@ async def test_what_cannot_be_ended_is_killed(world):
             run_sandboxed(target, folder=world.folder, timeout_s=timeout_s)
         message = str(caught.value)
         assert f"within {timeout_s} s and was killed" in message
-        assert time.monotonic() - begin < timeout_s + 20
+        assert time.monotonic() - begin < timeout_s + 120
         if "pid " in message:
             break
     pid = int(message.rpartition("pid ")[2].split()[0])
@@ -365,7 +367,7 @@ async def test_what_is_allowed_is_done_and_ends_with_the_trace(world):
     assert world.listener.seen.count("tcp") >= 1
     world.listener.seen.clear()
     pid = int(result.output.rpartition("pid ")[2].split()[0])
-    for _ in range(100):  # whoever adopts it has to take note of its end
+    for _ in range(1200):  # whoever adopts it has to take note of its end
         if not runs(pid):
             return
         await asyncio.sleep(0.05)

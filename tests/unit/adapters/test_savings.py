@@ -100,7 +100,7 @@ def test_a_run_is_written_soon_by_itself(tmp_path: Path):
     kept = Savings()
     kept.keep_in(lambda: path, pause_s=0)
     kept.add(run_of("a"))
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not load(path) and time.monotonic() < end:
         time.sleep(0.01)
     assert load(path) == kept.runs

@@ -128,7 +128,7 @@ async def test_the_default_clock_waits_and_lets_the_loop_go_on() -> None:
     task.cancel()
     assert time.monotonic() - begin >= 0.04
     assert deltas[1].at - deltas[0].at >= 0.02
-    assert turns > 2
+    assert turns >= 2  # one at least while each piece was waited for
 
 
 def test_closing_the_iterator_cancels_the_call() -> None:

@@ -424,18 +424,24 @@ def test_it_is_written_by_itself_and_when_the_process_ends(tmp_path: Path) -> No
         "import sys, time\n"
         "from pathlib import Path\n"
         "from grape_lc.adapters.outlines import Lesson\n"
+        "from grape_lc.adapters import template_store\n"
         "from grape_lc.adapters.template_store import TemplateStore\n"
         "first, last = (TemplateStore(Path(p), 'g', 's', content=True) for p in sys.argv[1:])\n"
         "first.save_soon({'a': Lesson((('user', ('first',)),))})\n"
-        "end = time.monotonic() + 20\n"
+        "end = time.monotonic() + 100\n"
         "while not first.path.exists() and time.monotonic() < end: time.sleep(0.05)\n"
         "print(first.path.exists())\n"
+        "template_store._PAUSE_S = 1000.0\n"
         "last.save_soon({'a': Lesson((('user', ('last',)),))})\n"
         "print(last.path.exists())\n"
     )
     paths = [str(tmp_path / name) for name in ("first.json", "last.json")]
     done = subprocess.run(
-        [sys.executable, "-c", code, *paths], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, *paths],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
     )
     assert done.stdout.split() == ["True", "False"]
     assert '"last"' in Path(paths[1]).read_text()
@@ -447,17 +453,20 @@ def test_a_forked_process_writes_what_it_learns(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from grape_lc.adapters.outlines import Lesson\n"
         "from grape_lc.adapters.template_store import TemplateStore\n"
+        "from grape_lc.adapters import template_store\n"
         "from grape_lc.adapters.savings import Savings, RunSavings, CallSaving, load\n"
+        "template_store._PAUSE_S = 1000.0\n"  # so that only the child writes
         "store = TemplateStore(Path(sys.argv[1]), 'g', 's', content=True)\n"
         "kept = Savings()\n"
-        "kept.keep_in(lambda: Path(sys.argv[2]), pause_s=1.0)\n"
+        "kept.keep_in(lambda: Path(sys.argv[2]), pause_s=1000.0)\n"
         "def run(name):\n"
         "    kept.add(RunSavings(calls=[CallSaving(name, 1, 1, 0, 0, '', 'open')]))\n"
         "    store.save_soon({name: Lesson((('user', (name,)),))})\n"
         "run('parent')\n"
         "if os.fork() == 0:\n"
+        "    template_store._PAUSE_S = kept._file._pause_s = 0.1\n"
         "    run('child')\n"
-        "    end = time.monotonic() + 20\n"
+        "    end = time.monotonic() + 100\n"
         "    while time.monotonic() < end:\n"
         "        done = store.path.exists() and 'child' in store.path.read_text()\n"
         "        names = [c.task for r in load(Path(sys.argv[2])) for c in r.calls]\n"
@@ -470,7 +479,11 @@ def test_a_forked_process_writes_what_it_learns(tmp_path: Path) -> None:
     )
     paths = [str(tmp_path / name) for name in ("learned.json", "savings.json")]
     done = subprocess.run(
-        [sys.executable, "-c", code, *paths], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, *paths],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
     )
     assert done.stdout.split() == ["True", "True"]
 

@@ -229,11 +229,11 @@ def test_hooks_of_traces_that_overlap() -> None:
     def trace() -> None:
         with hooks():
             inside.set()
-            assert leave.wait(5)
+            assert leave.wait(60)
 
     thread = threading.Thread(target=trace)
     thread.start()
-    assert inside.wait(5)
+    assert inside.wait(60)
     with hooks():
         pass
     assert BaseTool.run is not before

@@ -19,6 +19,10 @@ ROLES = {
     "the project planner of": "Tasks:\nT1. solve",
     "the code generator of": "```python\ndef solve(): ...\n```",
     "the test validator of": "Verdict: PASS",
+    "the query rewriter of": "while break else loop",
+    "the searcher of": "FOUND: a loop ends with break.",
+    "the answer generator of": "break",
+    "the safety checker of": "break",
 }
 STAGES = (
     *("product_planner", "framework_designer", "project_planner"),

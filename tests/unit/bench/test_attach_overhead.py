@@ -30,7 +30,6 @@ def test_each_case_is_measured_in_pairs() -> None:
         assert plain > 0
         assert low <= extra <= high
         assert abs(share - 100 * extra / plain) < 1
-        assert low < 5  # milliseconds a call, far beyond what it is
 
 
 def test_an_unknown_case_is_refused_with_those_that_are_known() -> None:

@@ -6,9 +6,13 @@ from typer.testing import CliRunner
 
 from grape_lc import cli
 from grape_lc.bench import command
-from tests.unit.bench.fakes import TestBed
+from grape_lc.bench.options import QUICK
+from tests.unit.bench.fakes import TestBed, requests
 
-SMALL = ("--programs", "2", "--rate", "50", "--repeats", "1", "--arms", "vllm,grape")
+SMALL = (
+    *("--workloads", "code", "--programs", "2", "--rates", "50", "--repeats", "1"),
+    *("--variants", "vllm,grape"),
+)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -28,21 +32,70 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> TestBed:
 
 
 def test_a_comparison_prints_its_tables_and_writes_its_file(bed: TestBed, tmp_path: Path):
-    code, out, err = run("code", *SMALL, "--json", str(tmp_path / "x.json"))
+    code, out, err = run(*SMALL, "--json", str(tmp_path / "x.json"))
     assert (code, err) == (0, "")
-    assert out.startswith("code: 1 repeats of 2 programs")
-    assert "repeat 1 grape (done): 2/2 programs" in out
+    assert out.startswith("code; rates 50/s: 1 repeats of 2 programs")
+    assert "2 of 2 runs, about 0 s left: code at 50/s, repeat 1, grape: 2/2 programs" in out
     assert "grape against vllm: better in" in out
     document = json.loads((tmp_path / "x.json").read_text())
     assert document["meta"]["settings"]["arms"] == "vllm,grape"
     assert bed.log[-2:] == ["close grape", "close vllm"]
 
 
+def test_all_workloads_and_rates_are_compared_on_the_same_engines(bed: TestBed, tmp_path: Path):
+    file = tmp_path / "x.json"
+    both = ("--workloads", "code,search", "--rates", "0.5x,50")
+    code, out, _ = run(*SMALL, *both, "--json", str(file))
+    assert code == 0
+    assert sum(line.startswith("open") for line in bed.log) == 3  # vllm-opt tells the load
+    document = json.loads(file.read_text())
+    cells = [(cell["workload"], cell["load"]) for cell in document["meta"]["cells"]]
+    assert cells == [("code", 0.5), ("code", None), ("search", 0.5), ("search", None)]
+    assert len(document["runs"]) == len(document["metrics"]) == 8
+    for cell in document["meta"]["cells"]:
+        if cell["load"]:
+            assert cell["rate"] == pytest.approx(cell["load"] * cell["saturated_rate"])
+        place = (cell["workload"], cell["rate"])
+        pairs = [pair for pair in document["pairs"] if (pair["workload"], pair["rate"]) == place]
+        assert {pair["variant"] for pair in pairs} == {"grape"}
+    compared = document["equal"]["compared"]
+    assert compared == sum(
+        len(program["calls"])
+        for run in document["runs"]
+        if run["variant"] == "grape"
+        for program in run["programs"]
+    )
+    summary = out[out.rindex("against vllm, over repeats") :]
+    for name in ("code at 0.5x", "search at 50/s", "final answer"):
+        assert name in summary
+
+
+def test_quick_is_small_and_what_is_given_beside_it_holds(bed: TestBed, tmp_path: Path):
+    file = tmp_path / "x.json"
+    given = ("--rates", "50", "--workloads", "code", "--repeats", "1", "--json", str(file))
+    assert run("--quick", *given)[0] == 0
+    settings = json.loads(file.read_text())["meta"]["settings"]
+    assert settings["repeats"] == 1
+    assert {name: settings[name] for name in QUICK if name != "repeats"} == {
+        name: value for name, value in QUICK.items() if name != "repeats"
+    }
+    assert run("--quick", *given, "--variants", "vllm", "--max-tokens", "9")[0] == 0
+    settings = json.loads(file.read_text())["meta"]["settings"]
+    assert (settings["arms"], settings["max_tokens"]) == ("vllm", 9)
+
+
+def test_answers_of_fixed_length_are_asked_of_every_call(bed: TestBed):
+    assert run(*SMALL, "--lengths", "fixed")[0] == 0
+    for engine in bed.engines:
+        sampling = [request.sampling for request in requests(engine)]
+        assert {each.ignore_eos for each in sampling} == {True}
+
+
 def test_a_failed_run_has_its_own_exit_code(bed: TestBed):
     bed.dies = {("grape", 1)}
     code, out, _ = run(*SMALL)
     assert code == 1
-    assert "repeat 1 grape failed and is in no figure" in out
+    assert "repeat 1, grape failed and is in no figure" in out
 
 
 def test_an_interrupt_ends_all_engines(bed: TestBed, monkeypatch: pytest.MonkeyPatch):
@@ -53,7 +106,7 @@ def test_an_interrupt_ends_all_engines(bed: TestBed, monkeypatch: pytest.MonkeyP
     code, _, err = run(*SMALL)
     assert code == 130
     assert "interrupted" in err
-    assert bed.log == ["open vllm", "open grape", "run vllm", "close grape", "close vllm"]
+    assert bed.log == ["open vllm", "open grape", "run vllm", "close vllm", "close grape"]
 
 
 def test_a_comparison_goes_on_from_its_file(bed: TestBed, tmp_path: Path):
@@ -71,17 +124,19 @@ def test_a_comparison_goes_on_from_its_file(bed: TestBed, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("chess",), "no workflow 'chess'"),
-        (("--arms", "parrot"), "no arm 'parrot'"),
-        (("--arms", "grape:chunk=none"), "'chunk' must be a number"),
+        (("--workloads", "chess"), "no workflow 'chess'"),
+        (("--variants", "parrot"), "no arm 'parrot'"),
+        (("--variants", "grape:chunk=none"), "'chunk' must be a number"),
         (("--arrivals", "7"), "no arrivals '7'"),
         (("--arrivals", "trace:/no/such.csv"), "cannot read /no/such.csv"),
-        (("--rate", "fast"), "neither a number nor 'auto'"),
+        (("--rates", "fast"), "rate 'fast' is neither a number"),
+        (("--arrivals", "closed:2", "--rates", "0.5x"), "a closed loop has no rate"),
         (("--sweep", "64,x"), "'x' is no token budget"),
         (("--programs", "1000"), "1000 programs asked for"),
         (("--kv-share", "0"), "kv_share"),
-        (("--base", "vllm-opt", "--arms", "vllm"), "none of the arms"),
+        (("--base", "vllm-opt", "--variants", "vllm"), "none of the arms"),
         (("--json", "/no/such/folder/x.json"), "there is no folder"),
+        (("--html", "/no/such/folder/x.html"), "there is no folder"),
         (("--resume", "/no/such/folder/x.jsonl"), "there is no folder"),
     ],
 )
@@ -100,13 +155,7 @@ def test_the_help_names_every_option():
     code, out, _ = run("--help")
     assert code == 0
     for option in (
-        "--arrivals",
-        "--seed",
-        "--arms",
-        "--sweep",
-        "--kv-share",
-        "--rate",
-        "--repeats",
-        "--json",
+        *("--workloads", "--variants", "--rates", "--arrivals", "--repeats", "--seed", "--data"),
+        *("--lengths", "--quick", "--sweep", "--kv-share", "--json", "--html", "--resume"),
     ):
         assert option in out

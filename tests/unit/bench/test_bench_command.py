@@ -6,24 +6,33 @@ import pytest
 from pydantic import ValidationError
 
 from grape_lc.bench import results
-from grape_lc.bench.command import Bench, BenchResult
+from grape_lc.bench.command import Bench
 from grape_lc.bench.document import write
+from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.metrics import measure
-from grape_lc.bench.options import BenchSettings, parse_rate, parse_sweep
+from grape_lc.bench.options import BenchSettings, parse_sweep
 from grape_lc.bench.recorded import recorded_metrics
 from grape_lc.errors import ConfigError
 from tests.unit.bench.fakes import TestBed, console, printed, requests
 
 
 def settings(**changes: Any) -> BenchSettings:
-    return BenchSettings(**{"programs": 2, "rate": 50.0, "repeats": 2, "max_tokens": 16, **changes})
+    small = {"workloads": "code", "programs": 2, "rates": "50", "repeats": 2, "max_tokens": 16}
+    return BenchSettings(**{**small, **changes})
 
 
-def bench(chosen: BenchSettings, bed: TestBed | None = None) -> tuple[BenchResult, str, TestBed]:
+def matrix(chosen: BenchSettings, bed: TestBed | None = None) -> tuple[BenchResult, str, TestBed]:
     to, bed = console(), bed or TestBed()
     got = Bench(chosen, to, bed.engine_of, "cpu").run()
     results.show(chosen, got, to)
     return got, printed(to), bed
+
+
+def bench(chosen: BenchSettings, bed: TestBed | None = None) -> tuple[CellResult, str, TestBed]:
+    """Of a single cell."""
+    got, text, bed = matrix(chosen, bed)
+    (cell,) = got.cells
+    return cell, text, bed
 
 
 def test_figures_ratios_and_answers_of_all_arms_are_shown():
@@ -65,12 +74,17 @@ def test_gains_turn_with_what_is_better():
 
 
 def test_the_automatic_rate_is_a_share_of_what_the_tuned_arm_carries():
-    got, text, bed = bench(settings(rate="auto", load=0.5, arms="grape", repeats=1))
-    (probe,) = got.probes
+    got, text, bed = bench(settings(rates="0.5x", arms="vllm-opt,grape", repeats=1))
+    (probe,) = got.footing.probes
+    assert got.footing.saturated_rate == probe.saturated_rate
     assert got.rate == pytest.approx(0.5 * probe.saturated_rate)
-    assert "0.5 of" in text
-    assert "vllm-opt saturates" in text
-    assert bed.log[:3] == ["open vllm-opt", "run vllm-opt", "close vllm-opt"]
+    assert got.load == 0.5
+    assert "0.5 of what vllm-opt carries" in " ".join(text.split())
+    assert "code: vllm-opt saturates at" in text
+    assert bed.log == [
+        *("open vllm-opt", "run vllm-opt", "open grape", "run vllm-opt", "run grape"),
+        *("close grape", "close vllm-opt"),
+    ]
 
 
 def test_kv_blocks_are_told_to_every_engine():
@@ -83,16 +97,17 @@ def test_kv_blocks_are_told_to_every_engine():
 
 
 def test_a_share_of_kv_is_measured_before_the_rate_is():
-    got, text, bed = bench(settings(kv_share=0.5, rate="auto", arms="grape", repeats=1))
-    sizes, speed = got.probes
-    assert got.kv_blocks == sizes.kv_blocks(0.5)
+    got, text, bed = bench(settings(kv_share=0.5, rates=None, arms="grape", repeats=1))
+    sizes, speed = got.footing.probes
+    blocks = got.footing.kv_blocks
+    assert blocks == sizes.kv_blocks(0.5)
     assert [engine.shared.get("num_gpu_blocks_override") for engine in bed.engines] == [
         None,
-        got.kv_blocks,
-        got.kv_blocks,
+        blocks,
+        blocks,
     ]
     assert got.rate == pytest.approx(0.85 * speed.saturated_rate)
-    assert f"KV: {got.kv_blocks} blocks of 32 tokens, 0.5 of 2 programs" in text
+    assert f"code: KV of {blocks} blocks of 32 tokens, 0.5 of 2 programs" in text
 
 
 def test_the_sweep_chooses_the_budget_of_the_tuned_arm():
@@ -101,8 +116,10 @@ def test_the_sweep_chooses_the_budget_of_the_tuned_arm():
     assert got.choice is not None
     chosen = next(arm for arm in got.arms if arm.name == "vllm-opt")
     assert chosen.budget == got.choice.best.budget
-    last = bed.engines[-2]
-    assert last.arm == chosen
+    # The engine of the sweep that was chosen serves the comparison as well.
+    assert [line for line in bed.log if line.startswith("open")] == [
+        *("open vllm-opt:max_num_batched_tokens=64", "open vllm-opt", "open grape")
+    ]
     assert "vllm-opt at each token budget" in text
     assert "vllm-opt takes max_num_batched_tokens = " in text
 
@@ -113,7 +130,9 @@ def test_what_failed_is_said_at_the_end():
     got, text, _ = bench(settings(), bed)
     assert len(got.comparison.failures) == 1
     last = text.splitlines()[-1]
-    assert last.startswith("repeat 2 grape failed and is in no figure: EngineDiedError")
+    assert last.startswith(
+        "code at 50/s, repeat 2, grape failed and is in no figure: EngineDiedError"
+    )
     ratio = got.gains["grape"][0].ratio
     assert ratio is not None
     assert ratio.pairs == 1
@@ -123,22 +142,30 @@ def test_the_files_hold_everything(tmp_path: Path):
     chosen = settings(sweep=(64,), kv_share=0.5, arms="vllm,vllm-opt,grape:chunk=4")
     bed = TestBed()
     bed.dies = {("vllm", 1)}
-    got, _, _ = bench(chosen, bed)
+    result, _, _ = matrix(chosen, bed)
+    (got,) = result.cells
     numbers, timeline = tmp_path / "numbers.json", tmp_path / "trace.json"
-    write(chosen, got, "cpu", numbers, timeline)
+    write(chosen, result, "cpu", json_file=numbers, trace_file=timeline)
     document = json.loads(numbers.read_text())
     assert set(document) == {"meta", "metrics", "runs", "pairs", "equal"}
-    assert set(document["metrics"]) == {"vllm", "vllm-opt", "grape:chunk=4"}
+    assert [entry["variant"] for entry in document["metrics"]] == list(got.comparison.arms)
+    for entry in document["metrics"]:
+        assert (entry["workload"], entry["rate"], entry["load"]) == ("code", 50.0, None)
+        assert entry["metrics"]["tokens_per_s"] > 0
     meta = document["meta"]
     assert meta["base"] == "vllm-opt"
-    assert meta["arms"]["grape:chunk=4"]["grape"] == {"chunk": 4}
-    assert meta["arms"]["vllm-opt"]["max_num_batched_tokens"] == 64
-    assert meta["kv_blocks"] == got.kv_blocks
-    assert meta["sweep"]["best"] == 64
-    assert meta["sweep"]["trials"][0]["metrics"]["tokens_per_s"] > 0
     assert meta["settings"]["programs"] == 2
     assert meta["environment"]["cores"] >= 1
-    assert meta["engines"]["vllm"]["block_size"] == 32
+    (cell,) = meta["cells"]
+    assert (cell["workload"], cell["rate"], cell["load"]) == ("code", 50.0, None)
+    assert cell["saturated_rate"] is None
+    assert cell["arms"]["grape:chunk=4"]["grape"] == {"chunk": 4}
+    assert cell["arms"]["vllm-opt"]["max_num_batched_tokens"] == 64
+    assert cell["kv_blocks"] == got.footing.kv_blocks
+    assert [probe["block_size"] for probe in cell["probes"]] == [32]
+    assert cell["sweep"]["best"] == 64
+    assert cell["sweep"]["trials"][0]["metrics"]["tokens_per_s"] > 0
+    assert cell["engines"]["vllm"]["block_size"] == 32
     pairs = {(p["variant"], p["metric"], p["over"]): p for p in document["pairs"]}
     pair = pairs["grape:chunk=4", "agentic_itl_ms.p99", "repeats"]
     assert (pair["workload"], pair["rate"], pair["baseline"]) == ("code", 50.0, "vllm-opt")
@@ -166,24 +193,25 @@ def test_the_files_hold_everything(tmp_path: Path):
 
 
 def test_a_file_without_a_place_is_an_error(tmp_path: Path):
-    got, _, _ = bench(settings(arms="vllm", repeats=1))
+    got, _, _ = matrix(settings(arms="vllm", repeats=1))
     with pytest.raises(ConfigError, match="cannot write"):
-        write(settings(), got, "cpu", tmp_path / "no" / "file.json", None)
+        write(settings(), got, "cpu", json_file=tmp_path / "no" / "file.json")
 
 
-def test_too_few_inputs_and_unknown_workflows_are_found_before_an_engine_starts():
+def test_too_few_inputs_are_found_before_an_engine_starts():
     bed = TestBed()
     with pytest.raises(ConfigError, match="1000 programs asked for"):
         bench(settings(programs=1000), bed)
-    with pytest.raises(ConfigError, match="no workflow 'chess'; there are: code"):
-        bench(settings(workflow="chess"), bed)
     assert bed.log == []
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rate": 0.0}, "rate must be positive"),
+        ({"rates": "0"}, "both are above zero"),
+        ({"rates": ""}, "no rate in ''"),
+        ({"workloads": "chess"}, "no workflow 'chess'; there are: code"),
+        ({"lengths": "long"}, "'eos' or 'fixed'"),
         ({"kv_blocks": 40, "kv_share": 0.5}, "exclude each other"),
         ({"sweep": (64, 64)}, "twice in the sweep"),
         ({"sweep": (0,)}, "must be positive"),
@@ -203,24 +231,22 @@ def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any]
     assert said in str(refused.value)
 
 
-def test_lists_and_rates_are_read():
+def test_budgets_are_read():
     assert parse_sweep("64, 128,default,") == (64, 128, "default")
     assert parse_sweep("") == ()
-    assert parse_rate("auto") == "auto"
-    assert parse_rate("0.25") == 0.25
     with pytest.raises(ConfigError, match="'many' is no token budget"):
         parse_sweep("64,many")
-    with pytest.raises(ConfigError, match="neither a number nor 'auto'"):
-        parse_rate("fast")
 
 
 def test_engine_arguments_fit_the_device_and_the_number_of_engines():
-    assert settings().engine_args("cpu", None, 3) == {"dtype": "float32"}
-    shares = [settings().engine_args("gpu", None, n)["gpu_memory_utilization"] for n in (2, 4, 5)]
-    assert shares[0] * 2 < 1
-    assert shares[1] * 4 < 1
-    assert 0.5 < shares[2] < 1  # one engine at a time
-    assert settings(dtype="bfloat16").engine_args("cpu", None, 1) == {"dtype": "bfloat16"}
+    args = settings().engine_args("cpu", None, 3)
+    assert args["dtype"] == "float32"
+    assert "gpu_memory_utilization" not in args
+    shares = [settings().engine_args("gpu", None, n)["gpu_memory_utilization"] for n in (1, 2, 4)]
+    assert shares[0] < 1
+    assert shares[1] * 2 < 1
+    assert shares[2] * 4 < 1
+    assert settings(dtype="bfloat16").engine_args("cpu", None, 1)["dtype"] == "bfloat16"
 
 
 def test_programs_that_meet_the_targets_are_counted_and_lost_ones_are_misses():
@@ -249,10 +275,10 @@ def test_only_figures_that_were_asked_for_are_shown():
 
 
 def test_a_closed_loop_has_no_rate_and_needs_no_probe():
-    got, text, _ = bench(settings(rate="auto", arrivals="closed:1", arms="vllm,grape"))
-    assert got.rate is None
-    assert got.probes == ()
-    assert "2 programs, a closed loop with 1 in flight, 2 repeats" in text
+    got, text, _ = bench(settings(rates=None, arrivals="closed:1", arms="vllm,grape"))
+    assert (got.rate, got.load) == (None, None)
+    assert got.footing.probes == ()
+    assert "code: 2 programs, a closed loop with 1 in flight, 2 repeats" in text
     for run in got.comparison.runs:
         assert run.record is not None
         first, second = run.record.programs
@@ -276,9 +302,9 @@ def test_the_gaps_of_a_trace_are_kept_in_all_arms(tmp_path: Path):
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s\n0\n1\n4\n")
     got, text, _ = bench(
-        settings(arrivals=f"trace:{trace}", programs=3, rate=20.0, arms="vllm,grape", repeats=1)
+        settings(arrivals=f"trace:{trace}", programs=3, rates="20", arms="vllm,grape", repeats=1)
     )
-    assert "arrivals with the gaps of trace.csv at 20/s" in text
+    assert "arrivals with the gaps of trace.csv at 20/s" in " ".join(text.split())
     for run in got.comparison.runs:
         assert run.record is not None
         dues = [program.due for program in run.record.programs]

@@ -1,13 +1,18 @@
+from typing import Any
+
 import pytest
 
-from grape_lc.bench.arms import parse_arms
-from grape_lc.bench.compare import Comparison, rotated, run_comparison
+from grape_lc.bench.arms import Arm, parse_arms
+from grape_lc.bench.compare import Comparison, Part, run_comparison
+from grape_lc.bench.engine_pool import EnginePool
 from grape_lc.bench.examples import load_example
+from grape_lc.bench.matrix_progress import MatrixProgress
+from grape_lc.bench.pooled_server import PooledServer
 from grape_lc.bench.ranking import Standing, priority
-from grape_lc.bench.server import ArmServer
+from grape_lc.bench.run_log import RunLog
 from grape_lc.bench.workload import Arrival
 from grape_lc.errors import ConfigError
-from tests.unit.bench.fakes import STAGES, TestBed, console, printed, requests
+from tests.unit.bench.fakes import STAGES, BenchScript, TestBed, console, printed, requests
 
 WORKLOADS = [
     [
@@ -21,25 +26,15 @@ WORKLOADS = [
 def compare(
     arms: str, bed: TestBed, workloads: list[list[Arrival]] = WORKLOADS, limit_s: float = 60.0
 ) -> tuple[Comparison, str]:
-    to = console()
-    got = run_comparison(
-        parse_arms(arms),
-        workloads,
-        to,
-        lambda arm: ArmServer(
-            arm, load_example("code"), 16, lambda arm: bed.engine_of(arm, {}), limit_s
-        ),
-    )
+    to, parsed = console(), parse_arms(arms)
+    part = Part("code", "code", "fast", RunLog(None, {}).part("code"))
+    with EnginePool(bed.engine_of) as pool, MatrixProgress(to, (), 0, pool) as progress:
+        servers = {
+            arm.name: PooledServer(arm, load_example("code"), 16, pool, {}, limit_s)
+            for arm in parsed
+        }
+        got = run_comparison(parsed, workloads, servers, pool, progress, part)
     return got, printed(to)
-
-
-def test_the_order_rotates():
-    assert [rotated(["a", "b", "c"], n) for n in (1, 2, 3, 4)] == [
-        ["a", "b", "c"],
-        ["b", "c", "a"],
-        ["c", "a", "b"],
-        ["a", "b", "c"],
-    ]
 
 
 def test_few_arms_keep_their_engines_and_take_turns():
@@ -50,7 +45,7 @@ def test_few_arms_keep_their_engines_and_take_turns():
         *("run vllm", "run vllm-opt", "run grape"),
         *("run vllm-opt", "run grape", "run vllm"),
         *("run grape", "run vllm", "run vllm-opt"),
-        *("close grape", "close vllm-opt", "close vllm"),
+        *("close vllm-opt", "close vllm", "close grape"),
     ]
     assert [(run.arm, run.repeat, run.position) for run in got.runs[3:6]] == [
         ("vllm-opt", 2, 1),
@@ -92,15 +87,32 @@ def test_only_grape_is_told_of_programs_and_only_the_tuned_arm_has_priorities():
     }
 
 
-def test_more_arms_than_engines_may_be_open_start_and_end_their_own():
+def test_with_more_engines_than_may_be_open_few_are_started_again():
     bed = TestBed()
     arms = "vllm,vllm-opt,grape,grape:static=false,grape:incremental=false"
-    got, text = compare(arms, bed, WORKLOADS[:2])
-    assert "5 arms are more than the 4 engines" in text
+    got, _ = compare(arms, bed)
     names = [arm.name for arm in parse_arms(arms)]
-    expected = [n for turn in (names, [*names[1:], names[0]]) for n in turn]
-    assert bed.log == [f"{what} {name}" for name in expected for what in ("open", "run", "close")]
+    runs = [line.removeprefix("run ") for line in bed.log if line.startswith("run ")]
+    assert runs == [*names, *reversed(names), *names]
+    opened = [line.removeprefix("open ") for line in bed.log if line.startswith("open ")]
+    assert opened == [*names, "vllm", "grape:incremental=false"]
     assert got.failures == ()
+    assert [run.position for run in got.runs[5:10]] == [1, 2, 3, 4, 5]
+
+
+def test_arms_that_need_the_same_engine_share_it():
+    bed = TestBed()
+    got, _ = compare("vllm-opt,warm,grape", bed, WORKLOADS[:2])
+    assert [line for line in bed.log if "run" not in line] == [
+        *("open vllm-opt", "open grape", "close vllm-opt", "close grape")
+    ]
+    assert got.equal("warm") == (20, 20)
+
+
+def test_answers_to_other_prompts_are_not_compared():
+    got, _ = compare("vllm-opt,layout,grape", TestBed(), WORKLOADS[:1])
+    assert got.equal("layout") == (0, 0)
+    assert got.equal("grape") == (10, 10)
 
 
 def test_answers_are_compared_with_the_first_arm_in_the_same_repeat():
@@ -127,7 +139,7 @@ def test_an_engine_that_dies_costs_one_run_and_is_started_again():
     (failed,) = got.failures
     assert (failed.arm, failed.repeat, failed.position) == ("grape", 2, 1)
     assert failed.error == "EngineDiedError: the engine of grape is gone [dead]"
-    assert "repeat 2 grape failed: EngineDiedError: the engine of grape is gone [dead]" in text
+    assert "repeat 2, grape failed: EngineDiedError: the engine of grape is gone [dead]" in text
     assert bed.log.count("open grape") == 2 == bed.log.count("close grape")
     assert bed.log.count("open vllm") == 1 == bed.log.count("close vllm")
     assert sorted(got.records("grape")) == [1, 3]
@@ -148,7 +160,7 @@ def test_an_engine_that_never_starts_leaves_the_others_their_figures():
     bed = TestBed()
     bed.starts_fail = {"grape": 99}
     got, text = compare("vllm,grape", bed)
-    assert "repeat 2 grape (failed): 0/2 programs, 0 tokens, agentic ITL -, 0 s" in text
+    assert "code, repeat 2, grape failed: EngineStartError: no engine for grape [yet]" in text
     assert [run.arm for run in got.failures] == ["grape"] * 3
     assert got.metrics("vllm")["tokens_per_s"] is not None
     assert got.metrics("grape")["tokens_per_s"] is None
@@ -165,19 +177,16 @@ def test_a_run_that_hangs_is_given_up():
     assert bed.log[-2:] == ["close grape", "close vllm"]
 
 
-def test_wrong_arguments_end_the_comparison_and_its_engines():
+def test_wrong_arguments_end_the_comparison_and_its_engines(monkeypatch: pytest.MonkeyPatch):
     bed = TestBed()
+    make = bed.engine_of
 
-    def engine_of(arm):
+    def engine_of(arm: Arm, shared: dict[str, Any]) -> BenchScript:
         if arm.name == "grape":
             raise ConfigError("vLLM does not take these engine arguments")
-        return bed.engine_of(arm, {})
+        return make(arm, shared)
 
+    monkeypatch.setattr(bed, "engine_of", engine_of)
     with pytest.raises(ConfigError):
-        run_comparison(
-            parse_arms("vllm,grape"),
-            WORKLOADS,
-            console(),
-            lambda arm: ArmServer(arm, load_example("code"), 16, engine_of, 60.0),
-        )
+        compare("vllm,grape", bed)
     assert bed.log == ["open vllm", "close vllm"]

@@ -12,7 +12,7 @@ import pytest
 
 from grape_lc.bench.confined import Bounds, run_confined
 
-QUICK = Bounds(wall_s=20, cpu_s=2, memory=1 << 29, output=100_000)
+QUICK = Bounds(wall_s=120, cpu_s=5, memory=1 << 29, output=100_000)
 
 
 def test_a_program_reads_its_input_and_prints():
@@ -119,10 +119,10 @@ def test_limits_and_faults_are_told(source: str, trouble: str):
 
 def test_one_that_waits_for_ever_is_ended():
     begin = time.monotonic()
-    outcome = run_confined("import time; time.sleep(60)", bounds=Bounds(wall_s=0.5))
+    outcome = run_confined("import time; time.sleep(600)", bounds=Bounds(wall_s=0.5))
     assert outcome.status is None
     assert outcome.trouble == "took too long"
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 300
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from grape_lc.bench.command import Bench, BenchResult
+from grape_lc.bench.command import Bench
+from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.metrics import CallRecord, ProgramRecord, RunRecord
 from grape_lc.bench.options import BenchSettings
 from grape_lc.bench.probe import Probe
@@ -20,12 +21,11 @@ RUN = ArmRun("grape", 2, 1, RECORD, {"opened": 5}, offered=1)
 
 
 def settings(**changes: Any) -> BenchSettings:
-    return BenchSettings(
-        **{"programs": 2, "rate": 50.0, "repeats": 2, "arms": "vllm,grape", **changes}
-    )
+    small = {"workloads": "code", "programs": 2, "rates": "50", "repeats": 2, "arms": "vllm,grape"}
+    return BenchSettings(**{**small, **changes})
 
 
-def bench(
+def matrix(
     path: Path, bed: TestBed, *, device: str = "cpu", **changes: Any
 ) -> tuple[BenchResult, str]:
     to = console()
@@ -33,42 +33,64 @@ def bench(
     return got, printed(to)
 
 
+def bench(
+    path: Path, bed: TestBed, *, device: str = "cpu", **changes: Any
+) -> tuple[CellResult, str]:
+    """Of a single cell."""
+    got, text = matrix(path, bed, device=device, **changes)
+    (cell,) = got.cells
+    return cell, text
+
+
 def test_runs_and_probes_come_back_as_they_were(tmp_path: Path):
     path = tmp_path / "runs.jsonl"
     probe = Probe(120.5, 60.0, (12, 40), 16)
     log = RunLog(path, HEAD)
-    log.part("comparison").add(RUN, {"block_size": 16})
-    log.add_probe(None, probe)
-    log.add_probe(64, probe)
+    log.part("code at 0.5x").add(RUN, {"block_size": 16})
+    log.add_probe("code", None, probe)
+    log.add_probe("search", 64, probe)
     again = RunLog(path, HEAD)
     assert again.runs == 1
-    assert again.part("comparison").get("grape", 2) == (RUN, {"block_size": 16})
-    assert again.part("sweep").get("grape", 2) is None
-    assert again.part("comparison").get("grape", 1) is None
-    assert (again.probe(None), again.probe(64), again.probe(65)) == (probe, probe, None)
+    part = again.part("code at 0.5x")
+    assert part.get("grape", 2) == (RUN, {"block_size": 16})
+    assert part.has("grape", 2)
+    assert not part.has("grape", 1)
+    assert part.get("grape", 1) is None
+    assert again.part("sweep of code at 0.5x").get("grape", 2) is None
+    assert again.probe("code", None) == again.probe("search", 64) == probe
+    assert again.probe("code", 64) is again.probe("search", None) is None
+
+
+def test_a_run_at_another_budget_is_none_of_those_asked_for(tmp_path: Path):
+    path = tmp_path / "runs.jsonl"
+    RunLog(path, HEAD).part("code").add(RUN, {}, 64)
+    part = RunLog(path, HEAD).part("code")
+    assert part.get("grape", 2, 64) == (RUN, {})
+    assert part.get("grape", 2, 128) is part.get("grape", 2) is None
+    assert part.has("grape", 2)
 
 
 def test_without_a_file_nothing_is_kept():
     log = RunLog(None, HEAD)
-    log.part("comparison").add(RUN, {})
-    assert log.part("comparison").get("grape", 2) is None
+    log.part("code").add(RUN, {})
+    assert log.part("code").get("grape", 2) is None
 
 
 def test_failed_runs_are_not_kept(tmp_path: Path):
     path = tmp_path / "runs.jsonl"
-    RunLog(path, HEAD).part("comparison").add(ArmRun("grape", 1, 1, None, {}, "died"), {})
+    RunLog(path, HEAD).part("code").add(ArmRun("grape", 1, 1, None, {}, "died"), {})
     assert len(path.read_text().splitlines()) == 1
 
 
 def test_a_line_that_was_cut_short_is_taken_off(tmp_path: Path):
     path = tmp_path / "runs.jsonl"
-    RunLog(path, HEAD).part("comparison").add(RUN, {})
+    RunLog(path, HEAD).part("code").add(RUN, {})
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[-1][:40])
     log = RunLog(path, HEAD)
     assert log.runs == 1
     assert path.read_bytes() == whole
-    log.part("comparison").add(RUN._replace(repeat=3), {})
+    log.part("code").add(RUN._replace(repeat=3), {})
     assert RunLog(path, HEAD).runs == 2
 
 
@@ -124,6 +146,7 @@ def test_what_only_judges_may_change():
         return head_of(settings(**changes).model_dump(mode="json"), "cpu", {})
 
     assert head(repeats=9, limit_s=5.0, slo="tbt:5", base="vllm") == head()
+    assert head(workloads="code,search", rates="0.5x,0.85x") == head()
     assert head(seed=1) != head()
     assert head(arms="vllm") != head()
     json.dumps(head())
@@ -147,13 +170,14 @@ def test_an_interrupted_comparison_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         bench(path, first)
     monkeypatch.undo()
-    assert first.log[-2:] == ["close grape", "close vllm"]
+    assert first.log[-2:] == ["close vllm", "close grape"]
 
     second = TestBed()
     got, text = bench(path, second)
     # Of "vllm grape, grape vllm" only the last was left, and only its engine starts.
     assert second.log == ["open vllm", "run vllm", "close vllm"]
     assert f"3 runs are taken from {path}" in text
+    assert "4 of 4 runs, about 0 s left: code at 50/s, repeat 2, vllm: 2/2 programs" in text
     places = [(run.arm, run.repeat, run.position) for run in got.comparison.runs]
     assert places == [("vllm", 1, 1), ("grape", 1, 2), ("grape", 2, 1), ("vllm", 2, 2)]
     assert got.comparison.equal("grape") == (20, 20)
@@ -177,7 +201,7 @@ def test_an_interrupted_comparison_goes_on_where_it_was(
 def test_probe_and_sweep_are_not_measured_twice(tmp_path: Path):
     path = tmp_path / "runs.jsonl"
     changes: dict[str, Any] = {
-        "rate": "auto",
+        "rates": None,
         "sweep": (64, "default"),
         "arms": "vllm-opt,grape",
         "repeats": 1,
@@ -187,7 +211,7 @@ def test_probe_and_sweep_are_not_measured_twice(tmp_path: Path):
     again, _ = bench(path, bed, **changes)
     assert bed.log == []
     assert again.rate == once.rate
-    assert again.probes == once.probes
+    assert again.footing == once.footing
     assert again.choice is not None
     assert once.choice is not None
     assert again.choice.best.budget == once.choice.best.budget
@@ -211,3 +235,21 @@ def test_a_changed_machine_is_another_comparison(tmp_path: Path):
     with pytest.raises(ConfigError, match="device: 'cpu' there, 'gpu' now"):
         bench(path, bed, repeats=1, device="gpu")
     assert bed.log == []
+
+
+def test_workloads_and_rates_are_added_to_what_was_measured(tmp_path: Path):
+    path = tmp_path / "runs.jsonl"
+    matrix(path, TestBed(), repeats=1, rates="0.5x")
+    bed = TestBed()
+    got, text = matrix(path, bed, repeats=1, rates="0.5x,0.85x", workloads="code,search")
+    assert "3 runs are taken from" in text  # the run of all programs at once, and one of each arm
+    assert [str(each.cell) for each in got.cells] == [
+        *("code at 0.5x", "code at 0.85x", "search at 0.5x", "search at 0.85x")
+    ]
+    # Two repeats of search, one of code, and none of code's saturation.
+    assert bed.log.count("run vllm") == bed.log.count("run grape") == 3
+    assert bed.log.count("run vllm-opt") == 1
+    assert [line for line in bed.log if line.startswith("open")] == [
+        *("open vllm-opt", "open vllm", "open grape")
+    ]
+    assert got.failures == {}

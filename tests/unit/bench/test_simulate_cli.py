@@ -19,6 +19,7 @@ from grape_lc.bench.report import raw_run
 from grape_lc.bench.simulation_options import SimulationSettings, read_cost
 from grape_lc.bench.simulation_report import gains
 from grape_lc.engine.simulator.arrivals import Renewal
+from grape_lc.engine.simulator.drafting import Drafting
 from grape_lc.engine.simulator.hardware import machine
 from grape_lc.engine.simulator.programs import Workload
 from grape_lc.engine.simulator.runs import Run
@@ -93,7 +94,7 @@ def test_a_difference_is_told_and_changes_the_exit_code(tmp_path):
         (("simulate", "--workload", "chess"), "unknown workload 'chess'; known: code"),
         (("simulate", "--hardware", "abacus"), "unknown GPU 'abacus'"),
         (("simulate", "--arms", "sglang"), "no arm 'sglang'"),
-        (("simulate", "--arms", "grape+draft"), "speculative_config"),
+        (("simulate", "--copy-rate", "1.5"), "copy_rate"),
         (("simulate", "--arms", "vllm:async_scheduling=true"), "async_scheduling"),
         (("simulate", "--base", "grape", "--arms", "vllm"), "none of the arms vllm"),
         (("simulate", "--cost", "absent.json"), "name kv_blocks too"),
@@ -215,6 +216,14 @@ def test_the_piped_arm_has_open_prompts_and_no_policy():
     assert (piped.config.chunk, piped.config.lump, piped.config.near_steps) == (128, 128, 0)
     assert piped.config.constraint == "off"
     assert not any((piped.config.governor, piped.config.handover, piped.config.two_phase))
+
+
+def test_a_drafting_arm_drafts_as_its_engine_would():
+    settings = SimulationSettings(jobs=1, copy_rate=0.5)
+    for kind in ("vllm", "vllm-opt", "grape"):
+        assert front.arm_config(parse_arm(kind), settings).engine.drafting is None
+        drafting = front.arm_config(parse_arm(f"{kind}+draft"), settings).engine.drafting
+        assert drafting == Drafting(tokens=4, least=2, copy_rate=0.5)
 
 
 def test_released_tasks_need_no_client():

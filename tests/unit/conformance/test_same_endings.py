@@ -46,7 +46,7 @@ class HoldingClock(VirtualClock):
 
 def check_idle(graph: Any, engine: ScriptedEngine) -> None:
     """Nothing of a run is left; a run that LangGraph drops is noticed a moment later."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while engine.open_programs and time.monotonic() < end:
         time.sleep(0.01)
     assert engine.open_programs == ()

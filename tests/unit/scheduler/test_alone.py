@@ -20,7 +20,7 @@ def test_needs_the_standard_library_only():
         [sys.executable, "-I", "-S", "-c", code, str(ROOT)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stderr

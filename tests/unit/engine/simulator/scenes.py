@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from grape_lc.engine.simulator.arrivals import Arrivals, Closed, Renewal
 from grape_lc.engine.simulator.cluster import Cluster, Fleet
+from grape_lc.engine.simulator.drafting import Drafting
 from grape_lc.engine.simulator.host import HostSettings
 from grape_lc.engine.simulator.programs import (
     Answer,
@@ -85,6 +86,7 @@ class Scene:
     ahead: bool = True
     differ: float = 0.0
     noise: float = 0.0
+    drafting: Drafting | None = None
     replicas: int = 1
     cost: LinearCost = CPU
     costs: Literal["known", "none", "learned"] = "known"
@@ -104,6 +106,7 @@ class Scene:
                 rows=self.rows,
                 by_priority=self.by_priority,
                 noise=self.noise,
+                drafting=self.drafting,
                 validate=True,
             ),
             self.config,
@@ -190,6 +193,14 @@ scenes = st.builds(
     ahead=st.booleans(),
     differ=st.sampled_from((0.0, 0.5)),
     noise=st.sampled_from((0.0, 0.1)),
+    drafting=st.none()
+    | st.builds(
+        Drafting,
+        st.integers(1, 6),
+        copy_rate=st.sampled_from((0.0, 0.3, 0.8, 1.0)),
+        run=st.sampled_from((1.0, 5.0, 12.0)),
+        accident=st.sampled_from((0.0, 0.1, 1.0)),
+    ),
     replicas=st.sampled_from((1, 1, 2)),
     cost=st.sampled_from((CPU, GPU)),
     costs=st.sampled_from(("known", "none", "learned")),

@@ -16,6 +16,10 @@ def check_all_ended(scene: Scene, outcome: Outcome) -> None:
     expected = sum(task.output for run, _ in outcome.runs for task in run.program.tasks)
     assert outcome.statistics.output_tokens == expected
     assert outcome.statistics.calls == sum(len(run.program.tasks) for run, _ in outcome.runs)
+    counted = outcome.statistics
+    assert 0 <= counted.accepted_tokens <= counted.drafted_tokens
+    if scene.drafting is None:
+        assert counted.drafted_tokens == 0
     for engine in outcome.cluster.engines:
         assert list(engine.queues.all()) == []
         assert engine.kv.free == scene.blocks

@@ -29,7 +29,7 @@ class WordCall:
 
 
 class WordEngine:
-    """Special words: ``die`` kills the host, ``fail`` raises, ``slow`` takes a while."""
+    """Special words: ``die`` kills the host, ``fail`` raises, ``slow`` outlasts any test."""
 
     failed = False
     markers: Sequence[str] = ()
@@ -85,7 +85,7 @@ class WordEngine:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if word == "fail":
                     raise RuntimeError("the engine failed this call")
-                await asyncio.sleep(30 if word == "slow" else 0.001)
+                await asyncio.sleep(1000 if word == "slow" else 0.001)
                 last = index == len(call.words) - 1
                 usage = Usage(len(call.token_ids), index + 1, ahead, ahead, "adopted")
                 yield CallDelta(
