@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from ._asking import Limits, asker
+from ._asking import Ask, Layout, Limits, Node, asker, checked_layout, so_far
 from ._command import chosen, command, loaded, model, show
 from .inputs import load_problem_tests, load_problems
 
@@ -199,16 +199,44 @@ Remove the "+ 1" in the return statement.
 Do not rewrite the program."""
 
 
+TEAM = """\
+You work in a small software team. You are shown the problem and what the team has written so far, \
+in the order in which it came to be. At the end it says which role is yours, and what to write."""
+
+TITLES = {
+    "problem": "Problem statement",
+    "requirements": "Requirements document",
+    "design": "Design",
+    "plan": "Tasks",
+    "code": "Program",
+}
+
+
 def build(
-    llm: BaseChatModel, *, max_tokens: Limits = None
+    llm: BaseChatModel, *, max_tokens: Limits = None, layout: Layout = "role_first"
 ) -> CompiledStateGraph[TeamState, None, TeamState, TeamState]:
     """Compile the team for a chat model.
 
     max_tokens: limit of every role's answer, or limits by role name (a role that is not named
     has no limit of its own). Bound with ``llm.bind``.
-    """
-    ask = asker(llm, max_tokens)
+    layout: the order of each prompt. With ``history_first`` each role reads all there is.
 
+    Raises ValueError for another layout.
+    """
+    order = {"role_first": _role_first, "history_first": _history_first}[checked_layout(layout)]
+    builder = StateGraph(TeamState)
+    for node in order(asker(llm, max_tokens)):
+        builder.add_node(node)
+    builder.add_edge(START, "product_planner")
+    builder.add_edge("product_planner", "framework_designer")
+    builder.add_edge("framework_designer", "project_planner")
+    builder.add_edge("project_planner", "code_generator")
+    builder.add_edge("code_generator", "test_validator")
+    builder.add_edge("test_validator", END)
+    return builder.compile(name="code")
+
+
+def _role_first(ask: Ask) -> list[Node]:
     def product_planner(state: TeamState) -> TeamState:
         message = f"Problem statement:\n\n{state['problem']}\n\nWrite the requirements document."
         return {"requirements": ask("product_planner", PRODUCT_PLANNER, message)}
@@ -247,19 +275,37 @@ def build(
         )
         return {"review": ask("test_validator", TEST_VALIDATOR, message)}
 
-    builder = StateGraph(TeamState)
-    builder.add_node("product_planner", product_planner)
-    builder.add_node("framework_designer", framework_designer)
-    builder.add_node("project_planner", project_planner)
-    builder.add_node("code_generator", code_generator)
-    builder.add_node("test_validator", test_validator)
-    builder.add_edge(START, "product_planner")
-    builder.add_edge("product_planner", "framework_designer")
-    builder.add_edge("framework_designer", "project_planner")
-    builder.add_edge("project_planner", "code_generator")
-    builder.add_edge("code_generator", "test_validator")
-    builder.add_edge("test_validator", END)
-    return builder.compile(name="code")
+    return [product_planner, framework_designer, project_planner, code_generator, test_validator]
+
+
+def _history_first(ask: Ask) -> list[Node]:
+    def product_planner(state: TeamState) -> TeamState:
+        message = so_far(
+            state, TITLES, "problem", PRODUCT_PLANNER, "Write the requirements document."
+        )
+        return {"requirements": ask("product_planner", TEAM, message)}
+
+    def framework_designer(state: TeamState) -> TeamState:
+        message = so_far(state, TITLES, "requirements", FRAMEWORK_DESIGNER, "Write the design.")
+        return {"design": ask("framework_designer", TEAM, message)}
+
+    def project_planner(state: TeamState) -> TeamState:
+        message = so_far(state, TITLES, "design", PROJECT_PLANNER, "Write the list of tasks.")
+        return {"plan": ask("project_planner", TEAM, message)}
+
+    def code_generator(state: TeamState) -> TeamState:
+        message = so_far(state, TITLES, "plan", CODE_GENERATOR, "Write the program.")
+        return {"code": ask("code_generator", TEAM, message)}
+
+    def test_validator(state: TeamState) -> TeamState:
+        closing = "Validate the program and write your report."
+        return {
+            "review": ask(
+                "test_validator", TEAM, so_far(state, TITLES, "code", TEST_VALIDATOR, closing)
+            )
+        }
+
+    return [product_planner, framework_designer, project_planner, code_generator, test_validator]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

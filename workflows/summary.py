@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
-from ._asking import Limits, asker
+from ._asking import Layout, Limits, asker, checked_layout
 from ._command import chosen, command, loaded, model, show
 from .inputs import load_documents, split_document
 
@@ -148,15 +148,28 @@ For example, "Part 2: the valve opens at 3 bar" and "Part 5: the relief valve is
 2.8)." Write for somebody who will never see the document and must decide whether to ask for it."""
 
 
-def build(llm: BaseChatModel, *, mode: Mode = "refine", max_tokens: Limits = None) -> Summariser:
+def build(
+    llm: BaseChatModel,
+    *,
+    mode: Mode = "refine",
+    max_tokens: Limits = None,
+    layout: Layout = "role_first",
+) -> Summariser:
     """Compile the team for a chat model.
 
     mode: ``refine`` or ``map_reduce``.
     max_tokens: limit of every role's answer, or limits by role name (a role that is not named
     has no limit of its own). Bound with ``llm.bind``.
 
-    A run needs ``chunks``, a list of one part or more. Raises ValueError for another mode.
+    layout: the order of each prompt. Both are the same here: a call works from a part that no
+    earlier call has read and from summaries that none of them was shown. So what calls share is
+    their role's instructions alone, and those come first. To show each call all parts so far would
+    share more, and undo what refining is for: prompts that do not grow with the document.
+
+    A run needs ``chunks``, a list of one part or more. Raises ValueError for another mode or
+    layout.
     """
+    checked_layout(layout)
     if mode == "refine":
         return _refine(llm, max_tokens)
     if mode == "map_reduce":
