@@ -1,48 +1,27 @@
-"""``grape bench``: probe, sweep and comparison, one after the other."""
+"""``grape bench``: probes, sweeps and comparisons, over all workloads and rates."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
-from grape_lc.bench.arms import TUNED, Arm, parse_arm, with_budget
-from grape_lc.bench.compare import Comparison, Workloads, run_comparison
-from grape_lc.bench.examples import Example, load_example
+from grape_lc.bench.arms import Arm, with_budget
+from grape_lc.bench.engine_pool import EngineOf, EnginePool
+from grape_lc.bench.footing import Saturations
+from grape_lc.bench.matrix import BenchResult, Cell, CellResult, Footing
+from grape_lc.bench.matrix_progress import MatrixProgress
 from grape_lc.bench.options import BenchSettings
-from grape_lc.bench.probe import Probe, run_probe
+from grape_lc.bench.plan import cells_of, engines_open, plan_runs, sweep_part
 from grape_lc.bench.run_log import RunLog, head_of
-from grape_lc.bench.server import ArmServer, BenchEngine
+from grape_lc.bench.server import BenchEngine
 from grape_lc.bench.settings import installed_versions
 from grape_lc.bench.sweep import Choice, Trial, choose, sweep_arm, sweep_table
-from grape_lc.bench.tables import Gains, gains_against
-from grape_lc.bench.workload import dealt
-
-EngineOf = Callable[[Arm, dict[str, Any]], BenchEngine]
-"""Makes the engine of an arm, given the engine arguments that all arms share."""
-
-
-class BenchResult(NamedTuple):
-    """A comparison, and what was found out before it.
-
-    gains: against the base arm. arms: as they ran, the budget of the sweep included.
-    rate: arrivals a second; None in a closed loop. kv_blocks: None is vLLM's default. probes: runs
-    of all programs at once, the one with vLLM's default first. trials, choice: of the sweep, if
-    there was one.
-    """
-
-    comparison: Comparison
-    gains: Gains
-    arms: tuple[Arm, ...]
-    rate: float | None
-    kv_blocks: int | None
-    probes: tuple[Probe, ...] = ()
-    trials: tuple[Trial, ...] = ()
-    choice: Choice | None = None
+from grape_lc.bench.tables import gains_against
+from grape_lc.bench.workbench import Programs, Workbench
 
 
 def real_engine(settings: BenchSettings, console: Console) -> EngineOf:
@@ -86,133 +65,80 @@ class Bench:
         self._resume = resume
 
     def run(self) -> BenchResult:
-        """Everything that the settings ask for; prints as it goes.
+        """Everything that the settings ask for; prints as it goes. All engines are ended.
 
         Raises ConfigError (inputs, engine arguments, a file of another comparison), and
-        EngineError when a probe fails or all of a sweep does.
+        EngineError when a probe fails twice or all of a sweep does.
         """
-        settings = self._settings
-        if self._log.runs:
-            self._say(f"{self._log.runs} runs are taken from {self._resume}")
-        # Before any engine starts: are there inputs enough?
-        self._workloads(None, max(settings.repeats, settings.sweep_repeats))
-        rate, kv_blocks, probes = self._prepare()
-        arms = settings.parsed_arms()
-        trials: tuple[Trial, ...] = ()
-        choice = None
-        if settings.sweep:
-            trials, choice = self._sweep(rate, kv_blocks)
-            arms = with_budget(arms, choice.best.budget)
-        self._say(f"comparing {', '.join(arm.name for arm in arms)}")
-        comparison = self._compare(
-            "comparison", arms, self._workloads(rate, settings.repeats), kv_blocks
+        settings, log = self._settings, self._log
+        programs = Programs(settings)
+        most = engines_open(settings)
+        plan = plan_runs(
+            settings, log, settings.engine_args(self._device, settings.kv_blocks, most)
         )
-        gains = gains_against(comparison, settings.base_arm())
-        return BenchResult(comparison, gains, arms, rate, kv_blocks, probes, trials, choice)
-
-    @cached_property
-    def _example(self) -> Example:
-        example = load_example(self._settings.workflow, self._settings.data)
-        return example if self._settings.quality else example._replace(scorer=None)
+        if plan.taken:
+            self._console.print(
+                f"{plan.taken} runs are taken from {self._resume}", highlight=False, markup=False
+            )
+        with (
+            EnginePool(self._engine_of, most) as pool,
+            MatrixProgress(self._console, plan.runs, plan.taken, pool) as progress,
+        ):
+            bench = Workbench(settings, self._device, programs, pool, log, progress, self._console)
+            return _measured(bench)
 
     @cached_property
     def _log(self) -> RunLog:
         settings = self._settings.model_dump(mode="json")
         return RunLog(self._resume, head_of(settings, self._device, installed_versions()))
 
-    def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
 
-    def _workloads(self, rate: float | None, repeats: int) -> Workloads:
-        """The programs of each repeat; without a rate where their times do not matter."""
-        settings = self._settings
-        return [
-            dealt(
-                settings.pattern.schedule(
-                    self._example.draw(settings.programs, seed), rate or 1.0, seed
-                ),
-                settings.tenants,
-            )
-            for seed in settings.seeds(repeats)
-        ]
+def _measured(bench: Workbench) -> BenchResult:
+    """What all workloads need to know first, then every sweep, then every comparison.
 
-    def _prepare(self) -> tuple[float | None, int | None, tuple[Probe, ...]]:
-        """Arrival rate and KV blocks, from closed-loop runs where they are not given."""
-        settings, probes = self._settings, []
-        kv_blocks = settings.kv_blocks
-        if settings.kv_share is not None:
-            probes.append(self._probe(None))
-            kv_blocks = probes[0].kv_blocks(settings.kv_share)
-            mean = sum(probes[0].largest) / len(probes[0].largest)
-            self._say(
-                f"KV: {kv_blocks} blocks of {probes[0].block_size} tokens, {settings.kv_share:g} "
-                f"of {settings.programs} programs whose largest calls hold {mean:.0f} tokens each "
-                "on the average"
-            )
-        if settings.pattern.in_flight is not None:
-            return None, kv_blocks, tuple(probes)
-        if settings.rate != "auto":
-            return settings.rate, kv_blocks, tuple(probes)
-        if kv_blocks is not None or not probes:
-            probes.append(self._probe(kv_blocks))
-        saturated = probes[-1].saturated_rate
-        rate = settings.load * saturated
-        self._say(
-            f"rate: {rate:.4f} programs/s, {settings.load:g} of {saturated:.4f}, at which {TUNED} "
-            f"saturates: {probes[-1].tokens_per_s:.1f} tokens/s with all {settings.programs} "
-            f"programs at once, {probes[-1].program_tokens:.0f} tokens a program"
-        )
-        return rate, kv_blocks, tuple(probes)
+    So each budget of a sweep is started as seldom as may be.
+    """
+    cells = cells_of(bench.settings)
+    saturations = Saturations(bench)
+    footings = {workload: saturations.footing(workload) for workload in _workloads(cells)}
+    sweeps = {cell: _sweep(bench, cell, footings[cell.workload]) for cell in cells}
+    return BenchResult(
+        tuple(_compare(bench, cell, footings[cell.workload], *sweeps[cell]) for cell in cells)
+    )
 
-    def _probe(self, kv_blocks: int | None) -> Probe:
-        found = self._log.probe(kv_blocks)
-        if found is not None:
-            return found
-        memory = "" if kv_blocks is None else f", {kv_blocks} KV blocks"
-        self._say(f"closed loop: {self._settings.programs} programs at once on {TUNED}{memory}")
-        server = self._server(parse_arm(TUNED), kv_blocks, 1, in_flight=None)
-        probe = run_probe(server, self._workloads(None, 1)[0])
-        self._log.add_probe(kv_blocks, probe)
-        return probe
 
-    def _sweep(self, rate: float | None, kv_blocks: int | None) -> tuple[tuple[Trial, ...], Choice]:
-        settings = self._settings
-        self._say(f"sweep: {TUNED} at {', '.join(map(str, settings.sweep))} tokens a step")
-        arms = [sweep_arm(budget) for budget in settings.sweep]
-        comparison = self._compare(
-            "sweep", arms, self._workloads(rate, settings.sweep_repeats), kv_blocks
-        )
-        trials = tuple(Trial(arm.budget, comparison.metrics(arm.name)) for arm in arms)
-        choice = choose(trials)
-        self._console.print(sweep_table(trials, choice))
-        self._say(str(choice))
-        return trials, choice
+def _workloads(cells: tuple[Cell, ...]) -> list[str]:
+    return list(dict.fromkeys(cell.workload for cell in cells))
 
-    def _compare(
-        self, part: str, arms: Sequence[Arm], workloads: Workloads, kv_blocks: int | None
-    ) -> Comparison:
-        settings = self._settings
-        return run_comparison(
-            arms,
-            workloads,
-            self._console,
-            lambda arm: self._server(
-                arm, kv_blocks, len(arms), in_flight=settings.pattern.in_flight
-            ),
-            settings.targets(),
-            self._log.part(part),
-        )
 
-    def _server(
-        self, arm: Arm, kv_blocks: int | None, arms: int, *, in_flight: int | None
-    ) -> ArmServer:
-        settings = self._settings
-        shared = settings.engine_args(self._device, kv_blocks, arms)
-        return ArmServer(
-            arm,
-            self._example,
-            settings.max_tokens,
-            lambda arm: self._engine_of(arm, shared),
-            settings.limit_s,
-            in_flight,
-        )
+def _sweep(
+    bench: Workbench, cell: Cell, footing: Footing
+) -> tuple[tuple[Trial, ...], Choice | None]:
+    settings = bench.settings
+    if not settings.sweep:
+        return (), None
+    arms = [sweep_arm(budget) for budget in settings.sweep]
+    programs = bench.programs.drawn(cell.workload, footing.rate(cell.asked), settings.sweep_repeats)
+    comparison = bench.compare(sweep_part(cell), cell, arms, programs, footing.kv_blocks)
+    trials = tuple(Trial(arm.budget, comparison.metrics(arm.name)) for arm in arms)
+    choice = choose(trials)
+    bench.show(sweep_table(trials, choice))
+    bench.say(f"{cell}: {choice}")
+    return trials, choice
+
+
+def _compare(
+    bench: Workbench,
+    cell: Cell,
+    footing: Footing,
+    trials: tuple[Trial, ...],
+    choice: Choice | None,
+) -> CellResult:
+    settings, rate = bench.settings, footing.rate(cell.asked)
+    arms = settings.parsed_arms()
+    if choice is not None:
+        arms = with_budget(arms, choice.best.budget)
+    programs = bench.programs.drawn(cell.workload, rate, settings.repeats)
+    comparison = bench.compare(str(cell), cell, arms, programs, footing.kv_blocks)
+    gains = gains_against(comparison, settings.base_arm())
+    return CellResult(cell, footing, rate, arms, comparison, gains, trials, choice)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,23 +11,38 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grape_lc.bench.arms import TUNED, Arm, parse_arms, tuned_name
 from grape_lc.bench.arrivals import Pattern, parse_arrivals
-from grape_lc.bench.compare import MOST_ENGINES
-from grape_lc.bench.settings import installed_versions
+from grape_lc.bench.examples import parse_workloads
+from grape_lc.bench.rates import Rate, parse_rates
 from grape_lc.bench.slo import Slo, parse_slo
+from grape_lc.engine.device_peaks import MEASURE_PEAK
 from grape_lc.errors import ConfigError
 
 _GPU_SHARE = 0.84
+
+DEFAULT_RATES = "0.85x"
+"""Of an open pattern."""
+
+QUICK: Mapping[str, Any] = {
+    "arms": "vllm-opt,grape",
+    "programs": 3,
+    "repeats": 2,
+    "max_tokens": 16,
+}
+"""Settings of ``--quick``: all workloads within six minutes on two quiet cores."""
 
 
 class BenchSettings(BaseModel):
     """What a comparison runs; checked when made. See ``docs/bench.md`` for each of them.
 
-    arrivals: as ``arrivals.parse_arrivals`` reads them; a closed loop has no rate.
-    rate: arrivals a second, or ``auto``: ``load`` times the saturated rate.
-    tenants: programs are dealt to so many tenants, in turn.
+    workloads: as ``examples.parse_workloads`` reads them.
     arms: as ``arms.parse_arms`` reads them. base: the arm that ratios are against; None is the
         tuned one where it takes part, else the first.
-    sweep: token budgets to try, ``default`` for vLLM's own.
+    rates: as ``rates.parse_rates`` reads them; every workload runs at each of them. None is
+        ``0.85x``, and no rate at all in a closed loop.
+    arrivals: as ``arrivals.parse_arrivals`` reads them; a closed loop has no rate.
+    tenants: programs are dealt to so many tenants, in turn.
+    lengths: ``eos``, answers end where the model ends them; ``fixed``, each has ``max_tokens``.
+    sweep: token budgets to try in each cell, ``default`` for vLLM's own.
     kv_blocks: KV blocks of every engine; kv_share: the same, as a share of what all programs
         would hold at once. None of both: vLLM's default.
     seed: of the first repeat; each further one has the next.
@@ -39,16 +53,16 @@ class BenchSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    workflow: str = "code"
+    workloads: str = "code,summary,search"
+    arms: str = "vllm,vllm-opt,grape"
+    base: str | None = None
+    rates: str | None = None
     programs: int = Field(default=8, ge=1)
     arrivals: str = "poisson"
     tenants: int = Field(default=1, ge=1)
-    rate: float | Literal["auto"] = "auto"
-    load: float = Field(default=0.85, gt=0)
-    repeats: int = Field(default=3, ge=1)
+    repeats: int = Field(default=5, ge=1)
     max_tokens: int = Field(default=64, ge=1)
-    arms: str = "vllm,vllm-opt,grape"
-    base: str | None = None
+    lengths: Literal["eos", "fixed"] = "eos"
     sweep: tuple[int | Literal["default"], ...] = ()
     sweep_repeats: int = Field(default=1, ge=1)
     kv_blocks: int | None = Field(default=None, ge=2)
@@ -63,11 +77,11 @@ class BenchSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> BenchSettings:
-        if isinstance(self.rate, float) and not self.rate > 0:
-            raise ValueError(f"rate must be positive or 'auto', not {self.rate}")
         self.targets()
-        if self.pattern.in_flight is not None and self.rate != "auto":
-            raise ValueError(f"a closed loop has no rate: {self.arrivals} and {self.rate} a second")
+        self.parsed_workloads()
+        if self.pattern.in_flight is not None and self.rates is not None:
+            raise ValueError(f"a closed loop has no rate: {self.arrivals} and rates {self.rates}")
+        self.parsed_rates()
         if self.kv_blocks is not None and self.kv_share is not None:
             raise ValueError("kv_blocks and kv_share exclude each other")
         if any(budget != "default" and budget < 1 for budget in self.sweep):
@@ -90,6 +104,16 @@ class BenchSettings(BaseModel):
         """When programs arrive; a trace is read once. Raises ConfigError."""
         return parse_arrivals(self.arrivals)
 
+    def parsed_workloads(self) -> tuple[str, ...]:
+        """The workloads, in their order. Raises ConfigError."""
+        return parse_workloads(self.workloads)
+
+    def parsed_rates(self) -> tuple[Rate | None, ...]:
+        """The rates, in their order; of a closed loop only None. Raises ConfigError."""
+        if self.pattern.in_flight is not None:
+            return (None,)
+        return parse_rates(DEFAULT_RATES if self.rates is None else self.rates)
+
     def parsed_arms(self) -> tuple[Arm, ...]:
         """The arms, in the order of their columns."""
         return parse_arms(self.arms)
@@ -105,11 +129,16 @@ class BenchSettings(BaseModel):
         """The seed of each repeat, of problems and arrival times alike."""
         return range(self.seed, self.seed + repeats)
 
-    def engine_args(self, device: str, kv_blocks: int | None, arms: int) -> dict[str, Any]:
-        """Engine arguments that all of ``arms`` arms share, on ``cpu`` or ``gpu``."""
+    def engine_args(self, device: str, kv_blocks: int | None, engines: int) -> dict[str, Any]:
+        """Engine arguments that all arms share, on ``cpu`` or ``gpu``.
+
+        engines: how many are open at a time, and share the memory of a GPU.
+        """
         args: dict[str, Any] = {"dtype": self.dtype or ("float32" if device == "cpu" else "auto")}
+        if device == "cpu":
+            args["additional_config"] = {MEASURE_PEAK: True}
         if device == "gpu":
-            args["gpu_memory_utilization"] = _GPU_SHARE / (arms if arms <= MOST_ENGINES else 1)
+            args["gpu_memory_utilization"] = _GPU_SHARE / engines
         if kv_blocks is not None:
             # vLLM refuses to start with less KV than its longest request may need, unless told
             # to shorten that one (-1).
@@ -128,36 +157,3 @@ def parse_sweep(text: str) -> tuple[int | Literal["default"], ...]:
         else:
             raise ConfigError(f"{piece!r} is no token budget; write numbers and 'default'")
     return tuple(budgets)
-
-
-def parse_rate(text: str) -> float | Literal["auto"]:
-    """Arrivals a second from a number or ``auto``. Raises ConfigError."""
-    if text == "auto":
-        return "auto"
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"rate {text!r} is neither a number nor 'auto'") from None
-
-
-def environment(device: str) -> dict[str, Any]:
-    """The machine and the versions, for the JSON file."""
-    return {
-        "device": device,
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "load_average": [round(value, 2) for value in os.getloadavg()],
-        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
-        "versions": installed_versions(),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

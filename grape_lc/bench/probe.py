@@ -7,9 +7,10 @@ program is the rate of programs that the engine can just carry.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from grape_lc.bench.collect import Live
 from grape_lc.bench.metrics import RunRecord, measure
 from grape_lc.bench.server import ArmServer
 from grape_lc.bench.workload import Arrival
@@ -48,10 +49,14 @@ def closed_loop(arrivals: Sequence[Arrival]) -> list[Arrival]:
     return [arrival._replace(at=0.0) for arrival in arrivals]
 
 
-def run_probe(server: ArmServer, arrivals: Sequence[Arrival]) -> Probe:
-    """Run the programs at once on a server, and end it. Raises what it raises."""
+def run_probe(
+    server: ArmServer,
+    arrivals: Sequence[Arrival],
+    on_tick: Callable[[int, Live], None] = lambda done, live: None,
+) -> Probe:
+    """Run the programs at once on a server, and close it. Raises what it raises."""
     try:
-        record, _ = server.run(closed_loop(arrivals), 0)
+        record, _ = server.run(closed_loop(arrivals), 0, on_tick)
         return probe_of(record, int(server.info["block_size"]))
     finally:
         server.close()

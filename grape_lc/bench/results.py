@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from grape_lc.bench.command import BenchResult
+from grape_lc.bench.matrix import BenchResult, CellResult
+from grape_lc.bench.matrix_tables import summary_table
 from grape_lc.bench.options import BenchSettings
 from grape_lc.bench.tables import (
     figures_table,
@@ -16,31 +17,51 @@ from grape_lc.bench.tables import (
 
 
 def show(settings: BenchSettings, result: BenchResult, console: Console) -> None:
-    """Print the tables, the verdicts, and what failed."""
-    comparison, base = result.comparison, settings.base_arm()
-    pattern = settings.pattern
-    load = f"{pattern}" if result.rate is None else f"{pattern} at {result.rate:.4g}/s"
-    judged = f"; SLO {settings.targets()}" if settings.targets() else ""
-    title = f"{settings.programs} programs, {load}, {settings.repeats} repeats{judged}"
-    console.print(figures_table(comparison, title))
+    """Print the tables and verdicts of each cell, what all cells came to, and what failed."""
+    for each in result.cells:
+        _show_cell(settings, each, console)
+    if len(result.cells) > 1 and any(each.gains for each in result.cells):
+        console.print(summary_table(result, settings.base_arm()))
+    for cell, failures in result.failures.items():
+        for run in failures:
+            text = f"{cell}, repeat {run.repeat}, {run.arm} failed and is in no figure: {run.error}"
+            console.print(text, highlight=False, markup=False)
+
+
+def _show_cell(settings: BenchSettings, result: CellResult, console: Console) -> None:
+    comparison, base, lines = result.comparison, settings.base_arm(), []
+    console.print(figures_table(comparison, _title(settings, result)))
     if len(comparison.arms) > 1:
         console.print(gains_table(result.gains, base))
         console.print(programs_table(result.gains, base))
-        for line in verdicts(result.gains, base):
-            console.print(line, highlight=False, markup=False)
-    for line in unsteady(comparison):
+        lines = verdicts(result.gains, base)
+    for line in [*lines, *unsteady(comparison)]:
         console.print(line, highlight=False, markup=False)
-    for run in comparison.failures:
-        text = f"repeat {run.repeat} {run.arm} failed and is in no figure: {run.error}"
-        console.print(text, highlight=False, markup=False)
+
+
+def _title(settings: BenchSettings, result: CellResult) -> str:
+    pace = f"{settings.pattern}"
+    if result.rate is not None:
+        pace += f" at {result.rate:.4g}/s"
+    if result.load is not None:
+        pace += f", {result.load:g} of what vllm-opt carries"
+    judged = f"; SLO {settings.targets()}" if settings.targets() else ""
+    return (
+        f"{result.cell.workload}: {settings.programs} programs, {pace}, {settings.repeats} "
+        f"repeats{judged}"
+    )
 
 
 def describe(settings: BenchSettings, device: str) -> str:
     """One line on what is about to be run."""
     dtype = settings.engine_args(device, None, 1)["dtype"]
-    first, last = settings.seeds(settings.repeats)[0], settings.seeds(settings.repeats)[-1]
+    seeds = settings.seeds(settings.repeats)
+    asked = [str(rate) for rate in settings.parsed_rates() if rate is not None]
+    rates = f"rates {', '.join(asked)}" if asked else f"{settings.pattern}"
+    length = "at most" if settings.lengths == "eos" else "exactly"
     return (
-        f"{settings.workflow}: {settings.repeats} repeats of {settings.programs} programs, answers "
-        f"of at most {settings.max_tokens} tokens, temperature 0; {dtype} on {device}; seeds "
-        f"{first} to {last}; arms {settings.arms}"
+        f"{', '.join(settings.parsed_workloads())}; {rates}: {settings.repeats} repeats of "
+        f"{settings.programs} programs, answers of {length} {settings.max_tokens} tokens, "
+        f"temperature 0; {dtype} on {device}; seeds {seeds[0]} to {seeds[-1]}; variants "
+        f"{settings.arms}"
     )

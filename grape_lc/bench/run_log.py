@@ -2,9 +2,9 @@
 
 JSON lines, each written when it is known::
 
-    {"kind": "head", "format": 1, "device": ..., "versions": ..., "settings": ...}
-    {"kind": "probe", "kv_blocks": null, "tokens_per_s": ..., ...}
-    {"kind": "run", "part": "comparison", "arm": ..., "repeat": 1, ..., "programs": [...]}
+    {"kind": "head", "format": 2, "device": ..., "versions": ..., "settings": ...}
+    {"kind": "probe", "workload": "code", "kv_blocks": null, "tokens_per_s": ..., ...}
+    {"kind": "run", "part": "code at 0.85x", "arm": ..., "repeat": 1, ..., "programs": [...]}
 
 Runs that failed are not in it: they are tried again. A last line that an interrupt cut short is
 taken off. The owner of the file is one process; two must not write to it at a time.
@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grape_lc.bench.probe import Probe
 from grape_lc.bench.recorded import run_of
@@ -24,9 +24,9 @@ from grape_lc.bench.report import raw_run
 from grape_lc.bench.server import ArmRun
 from grape_lc.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
 
-FREE = ("repeats", "limit_s", "base", "slo")
+FREE = ("workloads", "rates", "repeats", "limit_s", "base", "slo")
 """Settings that may change when a comparison goes on: what was measured stays comparable."""
 
 _Key = tuple[str, str, int]
@@ -42,8 +42,8 @@ class RunLog:
 
     def __init__(self, path: Path | None, head: Mapping[str, Any]) -> None:
         self._path = path
-        self._runs: dict[_Key, tuple[ArmRun, dict[str, Any]]] = {}
-        self._probes: dict[int | None, Probe] = {}
+        self._runs: dict[_Key, _Kept] = {}
+        self._probes: dict[tuple[str, int | None], Probe] = {}
         if path is None:
             return
         data = _content(path)
@@ -70,23 +70,26 @@ class RunLog:
         return len(self._runs)
 
     def part(self, name: str) -> RunLogPart:
-        """The runs of a part of a comparison, such as its sweep."""
+        """The runs of a part of a comparison, such as the sweep of a cell."""
         return RunLogPart(self, name)
 
-    def probe(self, kv_blocks: int | None) -> Probe | None:
-        """What a probe with so many blocks showed."""
-        return self._probes.get(kv_blocks)
+    def probe(self, workload: str, kv_blocks: int | None) -> Probe | None:
+        """What a probe of a workload with so many blocks showed."""
+        return self._probes.get((workload, kv_blocks))
 
-    def add_probe(self, kv_blocks: int | None, probe: Probe) -> None:
+    def add_probe(self, workload: str, kv_blocks: int | None, probe: Probe) -> None:
         """Keep what a probe showed. Raises ConfigError if the file cannot be written."""
-        self._probes[kv_blocks] = probe
-        self._append({"kind": "probe", "kv_blocks": kv_blocks, **probe._asdict()})
+        self._probes[workload, kv_blocks] = probe
+        place = {"workload": workload, "kv_blocks": kv_blocks}
+        self._append({"kind": "probe", **place, **probe._asdict()})
 
-    def run(self, key: _Key) -> tuple[ArmRun, dict[str, Any]] | None:
-        """A run by part, arm and repeat, and what its engine told about itself."""
+    def run(self, key: _Key) -> _Kept | None:
+        """A run by part, arm and repeat."""
         return self._runs.get(key)
 
-    def add_run(self, part: str, run: ArmRun, info: Mapping[str, Any]) -> None:
+    def add_run(
+        self, part: str, run: ArmRun, info: Mapping[str, Any], budget: int | None = None
+    ) -> None:
         """Keep a run that succeeded. Raises ConfigError if the file cannot be written."""
         if run.record is None:
             return
@@ -99,6 +102,7 @@ class RunLog:
                 "offered": run.offered,
                 "counters": dict(run.counters),
                 "engine": dict(info),
+                "budget": budget,
                 **raw_run(run.record),
             }
         )
@@ -107,7 +111,8 @@ class RunLog:
         if line["kind"] == "probe":
             largest = tuple(map(int, line["largest"]))
             fields = {name: line[name] for name in Probe._fields}
-            self._probes[line["kv_blocks"]] = Probe(**{**fields, "largest": largest})
+            place = line["workload"], line["kv_blocks"]
+            self._probes[place] = Probe(**{**fields, "largest": largest})
         elif line["kind"] == "run":
             run = ArmRun(
                 line["arm"],
@@ -117,7 +122,9 @@ class RunLog:
                 dict(line["counters"]),
                 offered=line["offered"],
             )
-            self._runs[line["part"], run.arm, run.repeat] = (run, dict(line["engine"]))
+            self._runs[line["part"], run.arm, run.repeat] = _Kept(
+                run, dict(line["engine"]), line["budget"]
+            )
         else:
             raise ValueError(f"unknown kind {line['kind']!r}")
 
@@ -138,18 +145,32 @@ class RunLogPart:
         self._log = log
         self._name = name
 
-    def get(self, arm: str, repeat: int) -> tuple[ArmRun, dict[str, Any]] | None:
-        """A run that was measured before, and what its engine told about itself."""
-        return self._log.run((self._name, arm, repeat))
+    def get(
+        self, arm: str, repeat: int, budget: int | None = None
+    ) -> tuple[ArmRun, dict[str, Any]] | None:
+        """A run that was measured before, and what its engine told about itself.
 
-    def add(self, run: ArmRun, info: Mapping[str, Any]) -> None:
+        budget: tokens of a step that it must have had. Where a sweep goes on after an interrupt
+        it may choose another one than before.
+        """
+        kept = self._log.run((self._name, arm, repeat))
+        return (kept.run, kept.info) if kept is not None and kept.budget == budget else None
+
+    def has(self, arm: str, repeat: int) -> bool:
+        """Whether there is such a run, at any budget."""
+        return self._log.run((self._name, arm, repeat)) is not None
+
+    def add(self, run: ArmRun, info: Mapping[str, Any], budget: int | None = None) -> None:
         """As ``RunLog.add_run``."""
-        self._log.add_run(self._name, run, info)
+        self._log.add_run(self._name, run, info, budget)
 
 
-def no_log() -> RunLogPart:
-    """Keeps nothing."""
-    return RunLog(None, {}).part("")
+class _Kept(NamedTuple):
+    """A run, what its engine told about itself, and the budget of its steps."""
+
+    run: ArmRun
+    info: dict[str, Any]
+    budget: int | None
 
 
 def head_of(

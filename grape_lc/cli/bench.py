@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,8 +24,30 @@ from grape_lc.cli.common import (
 
 @app.command()
 def bench(
-    workflow: Annotated[str, typer.Argument(help="Name of an example workflow.")] = "code",
-    programs: Annotated[int, typer.Option(help="How many programs a repeat has.")] = 8,
+    context: typer.Context,
+    workloads: Annotated[
+        str, typer.Option(help="Example workflows, separated by commas: code, summary, search.")
+    ] = "code,summary,search",
+    variants: Annotated[
+        str,
+        typer.Option(
+            help="vllm, vllm-opt, warm, layout or grape, separated by commas, each with extras "
+            "(vllm-opt+draft, grape-governor) and settings of its own if need be: "
+            "grape:incremental=false,constraint=cap"
+        ),
+    ] = "vllm,vllm-opt,grape",
+    base: Annotated[
+        str | None, typer.Option(help="Variant that ratios are against; default: vllm-opt.")
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE,RATE,...",
+            help="Each workload runs at each of them: 0.85x is that share of what vllm-opt can "
+            "carry of it, 0.2 so many programs a second. Default: 0.85x.",
+            show_default=False,
+        ),
+    ] = None,
     arrivals: Annotated[
         str,
         typer.Option(
@@ -35,27 +57,27 @@ def bench(
             "at a time).",
         ),
     ] = "poisson",
-    rate: Annotated[
-        str, typer.Option(help="Arrivals a second, or auto: --load times what vllm-opt can carry.")
-    ] = "auto",
-    load: Annotated[float, typer.Option(help="For --rate auto: share of the saturated rate.")] = (
-        0.85
-    ),
+    programs: Annotated[int, typer.Option(help="How many programs a repeat has.")] = 8,
     repeats: Annotated[
-        int, typer.Option(help="Workloads; each arm runs each of them once, in rotated order.")
-    ] = 3,
+        int, typer.Option(help="Draws of programs; each variant runs each of them once.")
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="Of the first repeat's inputs and arrival times.")] = 0,
     max_tokens: MaxTokens = 64,
-    arms: Annotated[
-        str,
+    lengths: Annotated[
+        Literal["eos", "fixed"],
         typer.Option(
-            help="vllm, vllm-opt, warm or grape, separated by commas, each with extras "
-            "(vllm-opt+draft, grape-governor) and settings of its own if need be: "
-            "grape:incremental=false,constraint=cap"
+            help="eos: an answer ends where the model ends it; fixed: it has --max-tokens."
         ),
-    ] = "vllm,vllm-opt,grape",
-    base: Annotated[
-        str | None, typer.Option(help="Arm that ratios are against; default: vllm-opt.")
-    ] = None,
+    ] = "eos",
+    data: Data = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Few and short programs, two repeats, vllm-opt and grape: a first look within six "
+            "minutes on two quiet cores. Options given beside it hold.",
+        ),
+    ] = False,
     sweep: Annotated[
         str,
         typer.Option(
@@ -63,7 +85,7 @@ def bench(
             help="Token budgets to try for vllm-opt first: 64,128,default. The best is taken.",
         ),
     ] = "",
-    sweep_repeats: Annotated[int, typer.Option(help="Workloads of the sweep.")] = 1,
+    sweep_repeats: Annotated[int, typer.Option(help="Repeats of the sweep.")] = 1,
     kv_blocks: Annotated[
         int | None, typer.Option(help="KV blocks of every engine; default: vLLM's own choice.")
     ] = None,
@@ -74,10 +96,8 @@ def bench(
     tenants: Annotated[
         int, typer.Option(help="Programs are dealt to so many tenants, in turn.")
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of the first repeat's inputs and arrival times.")] = 0,
     dtype: Dtype = None,
     model: Model = None,
-    data: Data = None,
     slo: Annotated[
         str,
         typer.Option(
@@ -106,47 +126,67 @@ def bench(
         ),
     ] = None,
     json_file: Numbers = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Write a report with plots to this file.")
+    ] = None,
     trace_file: Timeline = None,
 ) -> None:
-    """Compare schedulers on one workload: figures, and ratios with 95% intervals.
+    """Compare schedulers on several workloads and rates: figures, and ratios with 95% intervals.
 
-    Every arm runs the same programs at the same times in each repeat. Ratios are paired by
+    Every variant runs the same programs at the same times in each repeat. Ratios are paired by
     repeat. A run that fails is told and left out, and the exit code is then 1.
     """
     from grape_lc.bench import command, document, results
-    from grape_lc.bench.options import BenchSettings, parse_rate, parse_sweep
+    from grape_lc.bench.options import QUICK, BenchSettings, parse_sweep
 
     with clear_errors():
-        settings = BenchSettings(
-            workflow=workflow,
-            programs=programs,
-            rate=parse_rate(rate),
-            load=load,
-            repeats=repeats,
-            max_tokens=max_tokens,
-            arms=arms,
-            base=base,
-            sweep=parse_sweep(sweep),
-            sweep_repeats=sweep_repeats,
-            kv_blocks=kv_blocks,
-            kv_share=kv_share,
-            arrivals=arrivals,
-            tenants=tenants,
-            seed=seed,
-            dtype=dtype,
-            model=model,
-            data=data,
-            slo=slo,
-            quality=quality,
-            limit_s=limit,
-        )
-        for path in (json_file, trace_file, resume):
+        asked: dict[str, Any] = {
+            "workloads": workloads,
+            "arms": variants,
+            "base": base,
+            "rates": rates,
+            "arrivals": arrivals,
+            "programs": programs,
+            "repeats": repeats,
+            "seed": seed,
+            "max_tokens": max_tokens,
+            "lengths": lengths,
+            "data": data,
+            "sweep": parse_sweep(sweep),
+            "sweep_repeats": sweep_repeats,
+            "kv_blocks": kv_blocks,
+            "kv_share": kv_share,
+            "tenants": tenants,
+            "dtype": dtype,
+            "model": model,
+            "slo": slo,
+            "quality": quality,
+            "limit_s": limit,
+        }
+        if quick:
+            asked |= {name: QUICK[name] for name in QUICK if not _given(context, name)}
+        settings = BenchSettings(**asked)
+        for path in (json_file, html_file, trace_file, resume):
             check_writable(path)
         console, device = wide_console(), installed_device()
         console.print(results.describe(settings, device), highlight=False, markup=False)
         engines = command.real_engine(settings, console)
-        run = command.Bench(settings, console, engines, device, resume).run()
-        results.show(settings, run, console)
-        document.write(settings, run, device, json_file, trace_file)
-    if run.comparison.failures:
+        result = command.Bench(settings, console, engines, device, resume).run()
+        results.show(settings, result, console)
+        document.write(
+            settings,
+            result,
+            device,
+            json_file=json_file,
+            html_file=html_file,
+            trace_file=trace_file,
+        )
+    if result.failures:
         raise typer.Exit(1)
+
+
+def _given(context: typer.Context, setting: str) -> bool:
+    """Whether the option of a setting stands on the command line."""
+    option = {"arms": "variants"}.get(setting, setting)
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
