@@ -169,7 +169,7 @@ def plain_ticks(axis: Any, *, few: bool = False) -> None:
 
     few: for a narrow axis, which may span less than a decade.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = axis.get_view_interval()
     decade = (1.0, 2.0, 5.0) if high / low < _FEW_DECADES else (1.0,)
@@ -177,7 +177,7 @@ def plain_ticks(axis: Any, *, few: bool = False) -> None:
         MaxNLocator(3, steps=[1, 2, 5, 10]) if few else LogLocator(base=10, subs=decade)
     )
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _for_page(root: ET.Element, name: str, alt: str) -> str:

@@ -57,8 +57,9 @@ def document(
     repeats: int = 2,
     programs: int = 3,
     tokens: int = 20,
+    raw: bool = True,
 ) -> dict[str, Any]:
-    """A whole document, without ratios: ``pair`` makes those."""
+    """A whole document, without ratios: ``pair`` makes those. raw: with records of the calls."""
     metrics, runs = [], []
     for rate in rates:
         place = {"workload": workload, "rate": rate, "load": rate}
@@ -79,7 +80,7 @@ def document(
                     "error": None,
                     "offered": programs,
                     "counters": {},
-                    **raw_run(record),
+                    **(raw_run(record) if raw else {"arm": variant}),
                 }
                 for repeat, record in enumerate(records, 1)
             ]
