@@ -14,7 +14,7 @@ from grape_lc.bench.costs import facts_of
 from grape_lc.bench.engine_pool import EnginePool
 from grape_lc.bench.matrix_progress import MatrixProgress
 from grape_lc.bench.metrics import RunRecord
-from grape_lc.bench.outcomes import Outcomes, outcomes, prefilled_tokens, wasted_tokens
+from grape_lc.bench.outcomes import Outcomes, outcomes
 from grape_lc.bench.pooled_server import PooledServer
 from grape_lc.bench.report import Equal, compare_runs
 from grape_lc.bench.run_log import RunLogPart
@@ -62,16 +62,6 @@ class Comparison(NamedTuple):
             return outcomes([], self.slo, lost=run.offered)
         facts = facts_of(self.infos, run.arm)
         return outcomes([run.record], self.slo, counters=[run.counters], facts=facts)
-
-    def prefilled(self, arm: str) -> float:
-        """Prompt tokens that its engine computed, early ones among them; recomputed ones not."""
-        early = self.counter(arm, "open_tokens") or 0.0
-        return prefilled_tokens(list(self.records(arm).values()), early)
-
-    def wasted(self, arm: str) -> float | None:
-        """Early tokens that no call took over, at least; None where the engine counts none."""
-        early, adopted = self.counter(arm, "open_tokens"), self.counter(arm, "adopted_tokens")
-        return None if early is None or adopted is None else wasted_tokens(early, adopted)
 
     def counter(self, arm: str, name: str) -> float | None:
         """By how much a counter of the engine rose over all runs; None where it has none."""

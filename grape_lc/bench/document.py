@@ -20,7 +20,6 @@ from grape_lc.bench.chrome import chrome_trace
 from grape_lc.bench.intervals import Ratio
 from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.options import BenchSettings
-from grape_lc.bench.outcomes import outcomes
 from grape_lc.bench.report import Equal, raw_run, write_text
 from grape_lc.bench.server import ArmRun
 from grape_lc.bench.surroundings import environment
@@ -56,18 +55,19 @@ def write(
     trace_file: Path | None = None,
 ) -> None:
     """Write the files that were asked for. Raises ConfigError if one cannot be written."""
-    if json_file is not None or html_file is not None:
-        document = to_document(settings, result, device)
-        if json_file is not None:
-            write_text(json_file, json.dumps(document, indent=1) + "\n")
-        if html_file is not None:
-            from grape_lc.bench.html_report import write_html  # plots take a while to import
-
-            write_html(document, html_file)
     if trace_file is not None:
         runs = [run.record for cell in result.cells for run in cell.comparison.runs]
         records = [record for record in runs if record is not None]
         write_text(trace_file, json.dumps(chrome_trace(records)) + "\n")
+    if json_file is None and html_file is None:
+        return
+    document = to_document(settings, result, device)
+    if json_file is not None:
+        write_text(json_file, json.dumps(document, indent=1) + "\n")
+    if html_file is not None:
+        from grape_lc.bench.html_report import write_html  # plots take a while to import
+
+        write_html(document, html_file)
 
 
 def _place(cell: CellResult) -> dict[str, Any]:
@@ -105,13 +105,12 @@ def _cell(cell: CellResult) -> dict[str, Any]:
 
 
 def _run(cell: CellResult, run: ArmRun) -> dict[str, Any]:
-    slo = cell.comparison.slo
     return {
         **_place(cell),
         "variant": run.arm,
         "repeat": run.repeat,
         "position": run.position,
-        "metrics": None if run.record is None else outcomes([run.record], slo),
+        "metrics": None if run.record is None else cell.comparison.metrics_of(run),
         "error": run.error,
         "offered": run.offered,
         "counters": dict(run.counters),

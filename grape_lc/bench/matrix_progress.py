@@ -84,11 +84,10 @@ class MatrixProgress:
         run = self._running
         if run is None:
             return
-        run.done, run.seconds = run.programs, self._clock() - run.began
+        run.done, run.seconds, run.over = run.programs, self._clock() - run.began, True
         self._seen.setdefault(run.kind, []).append(run.seconds)
         self._drop()
         self._show(line=True)
-        self._running = None
 
     def fail(self, title: str, reason: str) -> None:
         """A run ended with an error, or did not begin for one."""
@@ -107,18 +106,15 @@ class MatrixProgress:
 
     def left(self) -> float | None:
         """About how many seconds the rest takes; None before any run is done."""
-        run = self._running
-        plan = self._plan
-        seconds = time_left(
-            plan, self._seen, self._pool.starts, self._pool.open_engines, self._pool.most
-        )
-        if seconds is None or run is None or not plan:
+        seconds, run = self._left_of(self._plan), self._running
+        if seconds is None or run is None or run.over:
             return seconds
-        rest = time_left(
-            plan[1:], self._seen, self._pool.starts, self._pool.open_engines, self._pool.most
-        )
         # A run that takes longer than others did takes nothing from those that come.
-        return max(seconds - run.seconds, rest or 0.0)
+        return max(seconds - run.seconds, self._left_of(self._plan[1:]) or 0.0)
+
+    def _left_of(self, plan: Sequence[Planned]) -> float | None:
+        pool = self._pool
+        return time_left(plan, self._seen, pool.starts, pool.open_engines, pool.most)
 
     def _show(self, *, line: bool = False) -> None:
         if self._display is not None:
@@ -150,6 +146,7 @@ class _Run:
         self.done = 0
         self.live = Live(0, None)
         self.seconds = 0.0
+        self.over = False
 
     def __str__(self) -> str:
         itl = "-" if self.live.itl_ms is None else f"{self.live.itl_ms:.1f} ms"
