@@ -48,7 +48,7 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 _SHORT: Mapping[str, str] = {"warm": f"{TUNED}+warm", "layout": f"{TUNED}+layout"}
 # Our scheduler with its policy off, save that prompts grow while they wait. A piece is handed on
-# whatever else the step holds, and never cut.
+# as soon as the step has room for all of it.
 PIPE: Mapping[str, Any] = {
     **{name: off if isinstance(off, bool) else str(off) for name, off in PLAIN.items()},
     "incremental": True,
@@ -154,7 +154,7 @@ def parse_arm(text: str) -> Arm:
         PolicyConfig.from_mapping(grape)
     except ValueError as error:
         raise ConfigError(f"arm {text!r}: {error}") from error
-    return replace(base, name=text, engine=engine, grape=grape)
+    return _fitting(replace(base, name=text, engine=engine, grape=grape))
 
 
 def _base(head: str) -> Arm:
@@ -176,6 +176,15 @@ def _base(head: str) -> Arm:
             f"arm {head!r}: only graphs know the other layout, and +release runs without them"
         )
     return arm
+
+
+def _fitting(arm: Arm) -> Arm:
+    """The arm, with pieces of at most half its budget: a larger one fits beside no decodes."""
+    if not arm.piped or arm.budget is None:
+        return arm
+    most = max(1, arm.budget // 2)
+    pieces = {name: min(arm.grape[name], most) for name in ("chunk", "lump")}
+    return replace(arm, grape={**arm.grape, **pieces})
 
 
 def _changed(arm: Arm, sign: str, name: str) -> Arm:
@@ -254,7 +263,7 @@ def with_budget(arms: Sequence[Arm], budget: int | None) -> tuple[Arm, ...]:
     if budget is None:
         return tuple(arms)
     return tuple(
-        replace(arm, engine={**arm.engine, BUDGET: budget})
+        _fitting(replace(arm, engine={**arm.engine, BUDGET: budget}))
         if arm.kind == TUNED and arm.budget is None
         else arm
         for arm in arms

@@ -126,12 +126,12 @@ def test_a_budget_is_given_to_tuned_arms_that_name_none():
 
 
 def test_pipes_are_our_scheduler_without_our_policy():
-    [arm] = with_budget(parse_arms("vllm-opt+pipe"), 96)
+    [arm] = with_budget(parse_arms("vllm-opt+pipe"), 512)
     assert (arm.kind, arm.scheduler, arm.attached, arm.ranked) == ("vllm-opt", "grape", True, False)
-    assert (arm.piped, arm.plain, arm.comparable, arm.budget) == (True, False, True, 96)
+    assert (arm.piped, arm.plain, arm.comparable, arm.budget) == (True, False, True, 512)
     args = arm.engine_args()
     policy = PolicyConfig.from_mapping(args.pop("grape"))
-    assert args == {"enable_prefix_caching": True, "max_num_batched_tokens": 96}
+    assert args == {"enable_prefix_caching": True, "max_num_batched_tokens": 512}
     assert policy == PolicyConfig(**PLAIN).but(
         incremental=True,
         static=True,
@@ -142,7 +142,7 @@ def test_pipes_are_our_scheduler_without_our_policy():
         open_cap=policy.open_cap,
         prefill_cap=None,
     )
-    # No piece is cut: the budget of a step is the only limit.
+    # Nothing but the budget of a step limits how much of it is handed on at once.
     assert policy.open_cap >= 1 << 20
     assert {type(value) for value in arm.grape.values()} <= {bool, str, int, type(None)}
     assert parse_arm("vllm-opt+pipe:chunk=64").grape["chunk"] == 64
@@ -162,3 +162,14 @@ def test_layout_alone_is_the_tuned_one_with_it():
     short, long = parse_arms("layout,vllm-opt+layout")
     assert (short.kind, short.layout, short.ranked) == (long.kind, long.layout, long.ranked)
     assert tuned_name(parse_arms("layout,vllm-opt+pipe,vllm-opt,grape")) == "vllm-opt"
+
+
+def test_pieces_fit_into_a_step_beside_decodes():
+    [arm] = with_budget(parse_arms("vllm-opt+pipe"), 96)
+    assert (arm.grape["chunk"], arm.grape["lump"]) == (48, 48)
+    named = parse_arm("vllm-opt+pipe:max_num_batched_tokens=1")
+    assert (named.grape["chunk"], named.grape["lump"]) == (1, 1)
+    smaller = parse_arm("vllm-opt+pipe:max_num_batched_tokens=96,chunk=16")
+    assert (smaller.grape["chunk"], smaller.grape["lump"]) == (16, 48)
+    # Our own scheduler cuts prefill as it likes.
+    assert parse_arm("grape:max_num_batched_tokens=96").grape == {}
