@@ -19,6 +19,7 @@ from grape_lc.bench.simulation_options import SimulationSettings
 from grape_lc.bench.sweep import KEPT_SPEED
 from grape_lc.bench.workers import end_with_parent
 from grape_lc.engine.simulator.arrivals import Arrivals, Closed, Renewal
+from grape_lc.engine.simulator.drafting import Drafting
 from grape_lc.engine.simulator.hardware import Machine
 from grape_lc.engine.simulator.host import HostSettings
 from grape_lc.engine.simulator.layout import history_first
@@ -36,6 +37,7 @@ Figures = dict[str, Any]
 """As ``Statistics.figures`` gives them."""
 
 _STOCK_BUDGET = 2048
+_DRAFTING = "speculative_config"
 _RELEASE_S = 0.001  # where no client has to make the next call; an assumption
 _SWEEP_SEEDS = 1_000_000  # added to a seed: what tunes a baseline is not what judges it
 
@@ -133,7 +135,7 @@ def hop_s(arm: Arm, settings: SimulationSettings) -> float:
 
 def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
     """An arm as the simulator takes it. Raises ConfigError for what is not simulated."""
-    simulated = {BUDGET, "max_num_seqs", "scheduling_policy", "enable_prefix_caching"}
+    simulated = {BUDGET, _DRAFTING, "max_num_seqs", "scheduling_policy", "enable_prefix_caching"}
     other = sorted(set(arm.engine) - simulated)
     if arm.layout and settings.record is not None:
         raise ConfigError(f"arm {arm.name!r}: a recorded run has prompts of one order only")
@@ -149,8 +151,18 @@ def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
         rows=arm.engine.get("max_num_seqs") or 256,
         by_priority=arm.ranked,
         noise=settings.noise,
+        drafting=_drafting(arm, settings),
     )
     return ArmConfig(arm.name, config, engine, ahead=arm.attached, learned=settings.learned)
+
+
+def _drafting(arm: Arm, settings: SimulationSettings) -> Drafting | None:
+    config = arm.engine.get(_DRAFTING)
+    if config is None:
+        return None
+    return Drafting(
+        config["num_speculative_tokens"], config["prompt_lookup_min"], settings.copy_rate
+    )
 
 
 Workers = Callable[[Callable[[_Job], Any], Iterable[_Job]], Iterator[Any]]

@@ -29,6 +29,7 @@ class SimulationSettings(BaseModel):
         no budget, on seeds of its own.
     noise: spread of step times. hop_s: from a call's end to the next call's arrival. differ: share
         of calls whose prompt is not what was predicted. learned: the policy learns F.
+    copy_rate: share of answers that is copied from their prompts, where an arm drafts.
     replicas: engines. jobs: simulations at a time.
     """
 
@@ -57,6 +58,7 @@ class SimulationSettings(BaseModel):
     sweep: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     noise: float = Field(default=0.0, ge=0, lt=1)
     hop_s: float = Field(default=0.010, ge=0, le=3600)
+    copy_rate: float = Field(default=0.3, ge=0, le=1)
     differ: float = Field(default=0.0, ge=0, le=1)
     learned: bool = False
     replicas: int = Field(default=1, ge=1)

@@ -42,6 +42,7 @@ FIGURES = (
     Figure("tokens recomputed", ("recomputed_tokens",), 0, None),
     Figure("tokens computed early", ("early_tokens",), 0, None),
     Figure("early tokens wasted", ("wasted_tokens",), 0, None),
+    Figure("drafted tokens that were right", ("accepted_share",), 3, None),
     Figure("prompt tokens adopted", ("ahead_share",), 3, None),
     Figure("prompt tokens cached", ("cached_share",), 3, None),
     Figure("time a step runs", ("busy",), 3, None),

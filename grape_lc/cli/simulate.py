@@ -66,6 +66,9 @@ def simulate(
     differ: Annotated[
         float, typer.Option(help="Share of calls whose prompt is not what was predicted.")
     ] = 0.0,
+    copy_rate: Annotated[
+        float, typer.Option(help="Share of answers copied from their prompts, for +draft.")
+    ] = 0.3,
     learned: Annotated[
         bool, typer.Option("--learned", help="The policy learns step times; it is not told.")
     ] = False,
@@ -111,6 +114,7 @@ def simulate(
             "noise": noise,
             "hop_s": hop_ms / 1e3,
             "differ": differ,
+            "copy_rate": copy_rate,
             "learned": learned,
             "replicas": replicas,
             **({} if jobs is None else {"jobs": jobs}),

@@ -19,7 +19,8 @@ def check_step(plan: Plan, rows: list[Row], max_tokens: int, most_rows: int) -> 
     for request, tokens in rows:
         view = request.view
         assert tokens >= 1, f"{view.id} runs {tokens} tokens"
-        most = view.tokens - view.hold_back
+        drafts = view.step_tokens - 1 if view.stage is Stage.DECODE else 0
+        most = view.tokens - view.hold_back + drafts
         assert view.computed + tokens <= most, (
             f"{view.id}: {view.computed} + {tokens} of {most} tokens"
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from grape_lc.engine.simulator.checks import check_state, check_step
+from grape_lc.engine.simulator.drafting import NO_MATCH
 from grape_lc.engine.simulator.kv import KV
 from grape_lc.engine.simulator.life import Life
 from grape_lc.engine.simulator.messages import Message
@@ -96,7 +97,10 @@ class Engine:
         self._sampled = sampled
         self._record = record
         self._dice = random.Random(f"noise {seed} {number}")  # noqa: S311 - a simulation
-        self._life = Life(self.queues, self.kv, self.controller, statistics)
+        self._drafts = 0 if settings.drafting is None else settings.drafting.tokens
+        self._life = Life(
+            self.queues, self.kv, self.controller, statistics, drafting=settings.drafting, seed=seed
+        )
         self._inbox: list[Message] = []
         self._running: _Step | None = None
         self._wake_at: float | None = None
@@ -108,7 +112,14 @@ class Engine:
             lambda views: preemption.choose(views, config, cost=costs.cost, use=self._hit_rate),
             picks=config.eviction is not Eviction.TAIL and not settings.by_priority,
         )
-        self._scheduler = Scheduler(self.queues, self.kv, room, settings.rows, self._life.started)
+        self._scheduler = Scheduler(
+            self.queues,
+            self.kv,
+            room,
+            settings.rows,
+            self._life.started,
+            drafts=bool(self._drafts),
+        )
 
     def warm(self, head: Head) -> None:
         """Put a static text into the prefix cache; it takes no time."""
@@ -183,6 +194,7 @@ class Engine:
             free_rows=self._settings.rows - len(queues.running),
             free=free,
             total=kv.pool.total,
+            least_call_tokens=1 + self._drafts,
         )
 
     def _sleep(self, plan: Plan, now: float) -> None:
@@ -237,10 +249,16 @@ class Engine:
         stats = self._stats
         sampled: list[Call] = []
         ended: list[Request] = []
+        drafts = self._drafts
         for request, tokens in step.rows:
             view = request.view
             before = view.computed
             computed = before + tokens
+            if drafts and computed > view.tokens:
+                sampled += [request.owner] * self._verify(request, computed - view.tokens)
+                if view.output == request.answer:
+                    ended.append(request)
+                continue
             view.computed, view.touched = computed, now
             if request.peak > before:
                 stats.recomputed_tokens += min(tokens, request.peak - before)
@@ -257,6 +275,8 @@ class Engine:
                 sampled.append(request.owner)
                 if view.output == request.answer:
                     ended.append(request)
+                elif drafts:
+                    self._draft(request)
         self.controller.measured(step.load, step.seconds)
         if len(self._life.tenants) > 1:
             self.controller.ran(
@@ -268,6 +288,30 @@ class Engine:
         if self._settings.validate:
             self.validate()
         self._sampled(sampled, now)
+
+    def _draft(self, request: Request) -> None:
+        """A call got tokens; look whether the next ones are found in its text."""
+        view = request.view
+        assert request.matches is not None, f"{view.id} came before the engine drafted"
+        found = request.matches[view.output] != NO_MATCH
+        view.step_tokens = 1 + self._drafts if found else 1
+
+    def _verify(self, request: Request, drafted: int) -> int:
+        """The drafts of a decode were computed; the tokens that it got, one for certain."""
+        view, stats = request.view, self._stats
+        assert request.matches is not None, f"{view.id} came before the engine drafted"
+        right = min(drafted, request.matches[view.output])
+        gained = min(1 + right, request.answer - view.output)
+        # The latest token is not computed, nor are drafts that were wrong.
+        view.computed = request.peak = view.tokens - 1 + gained
+        view.tokens += gained
+        view.output += gained
+        view.touched = view.last_token = self._life.now
+        stats.drafted_tokens += drafted
+        stats.accepted_tokens += gained - 1
+        if view.output < request.answer:
+            self._draft(request)
+        return gained
 
     def validate(self) -> None:
         """Raise AssertionError if queues, KV and controller contradict each other."""

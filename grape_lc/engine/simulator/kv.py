@@ -51,7 +51,8 @@ class KV:
             request.blocks += self.pool.take(need)
             request.view.held_blocks = len(request.blocks)
         if tokens // self.block_size > request.published:
-            self._publish(request, tokens)
+            # What is only drafted is nobody else's yet.
+            self._publish(request, min(tokens, request.view.tokens))
         return True
 
     def start(self, request: Request, cached: list[int], tokens: int) -> bool:

@@ -6,6 +6,7 @@ counterpart of ``vllm_life``.
 
 from __future__ import annotations
 
+from grape_lc.engine.simulator.drafting import Drafting
 from grape_lc.engine.simulator.kv import KV
 from grape_lc.engine.simulator.messages import Append, Message, Open, Release, Submit
 from grape_lc.engine.simulator.queues import Queues
@@ -19,11 +20,18 @@ from grape_lc.scheduler.types import Stage
 class Life:
     """Keeps queues, KV and controller true; ``now`` is set by the engine before anything else.
 
-    tenants: names of those whose calls were seen.
+    tenants: names of those whose calls were seen. drafting, seed: of the drafts of calls.
     """
 
     def __init__(
-        self, queues: Queues, kv: KV, controller: Controller, statistics: Statistics
+        self,
+        queues: Queues,
+        kv: KV,
+        controller: Controller,
+        statistics: Statistics,
+        *,
+        drafting: Drafting | None = None,
+        seed: int = 0,
     ) -> None:
         self.queues = queues
         self.kv = kv
@@ -31,6 +39,8 @@ class Life:
         self.tenants: set[str] = set()
         self.now = 0.0
         self._stats = statistics
+        self._drafting = drafting
+        self._seed = seed
         self._seq = 0
         self._stalled_at: int | None = None  # free blocks when an open prompt was refused last
 
@@ -67,6 +77,9 @@ class Life:
         self._seq += 1
         view = request.view
         view.seq = self._seq
+        if self._drafting is not None:
+            dice = f"drafts {self._seed} {request.source}"
+            request.matches = self._drafting.matches(request.answer, dice)
         if adopt is not None:
             outcome, tokens = "unknown", 0
             if adopt.view.id in self.queues.opens:
@@ -113,6 +126,7 @@ class Life:
     def _preempted(self, request: Request) -> None:
         self._stats.preemptions += 1
         request.view.adopted = False
+        request.view.step_tokens = 1  # its draft is lost
         self.controller.call_requeued(request.view)
 
     def _stripped(self, request: Request) -> None:

@@ -18,6 +18,7 @@ class Request:
     blocks, published: KV blocks in order, and how many of them are in the prefix cache.
     hit: tokens that it found in the prefix cache when it last began. peak: most tokens it ever
     had computed. spent: tokens that were computed for an open prompt. owner: for whoever made it.
+    matches: of a call in an engine that drafts, as ``Drafting.matches`` gives them.
     """
 
     view: RequestView
@@ -32,6 +33,7 @@ class Request:
     peak: int = 0
     spent: int = 0
     owner: Any = None
+    matches: bytes | None = None
 
     def text(self) -> Text:
         """All its tokens; those that it sampled are added when they are asked for."""

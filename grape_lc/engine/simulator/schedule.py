@@ -23,7 +23,8 @@ from grape_lc.scheduler.types import Plan, Stage
 class Scheduler:
     """Carries plans out on queues and KV.
 
-    rows: most requests of a step. started: told of every call that begins.
+    rows: most requests of a step. started: told of every call that begins. drafts: whether decodes
+    may hold drafts.
     """
 
     def __init__(
@@ -33,12 +34,15 @@ class Scheduler:
         room: Room,
         rows: int,
         started: Callable[[Request], None],
+        *,
+        drafts: bool = False,
     ) -> None:
         self._queues = queues
         self._kv = kv
         self._room = room
         self._rows = rows
         self._started = started
+        self._drafts = drafts
         # Open prompts that may run in this step, with the most tokens of each.
         self._queued: list[Row] = []
 
@@ -81,7 +85,7 @@ class Scheduler:
 
     def _run(self, plan: Plan, rows: list[Row]) -> int:
         running, kv = self._queues.running, self._kv
-        size = kv.block_size
+        size, drafts = kv.block_size, self._drafts
         caps = {item.id: item.tokens for item in plan.prefills}
         left, index = plan.budget, 0
         while index < len(running) and left > 0:
@@ -94,9 +98,12 @@ class Scheduler:
                 if tokens <= 0:
                     index += 1
                     continue
-            # A decode needs a block, or completes one, in two of ``size`` steps only.
+            elif drafts:
+                tokens = min(view.step_tokens, left)
+            # A decode needs a block, or completes one, in two of ``size`` steps only; after drafts
+            # that were right it may have completed one without a look.
             after = computed + tokens
-            if tokens > 1 or after % size <= 1:
+            if tokens > 1 or drafts or after % size <= 1:
                 while not kv.grow(request, after):
                     if self._room.give_way(request):
                         continue

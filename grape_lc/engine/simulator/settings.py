@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grape_lc.engine.simulator.drafting import Drafting
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler.settings import PolicyConfig, Rule
 
@@ -14,13 +15,15 @@ class EngineSettings:
 
     max_tokens: token budget of a step. rows: most requests of a step. by_priority: vLLM's
     ``priority`` scheduling policy instead of ``fcfs``. noise: spread (of the logarithm) of step
-    times around F. validate: check all state after every step.
+    times around F. drafting: n-gram drafting; None for none. validate: check all state after
+    every step.
     """
 
     max_tokens: int = 2048
     rows: int = 256
     by_priority: bool = False
     noise: float = 0.0
+    drafting: Drafting | None = None
     validate: bool = False
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ class Statistics:
         a preemption or a drop. early_tokens: those of open prompts.
         wasted_tokens: of these, such as no call took over.
     outcomes: how calls with an open prompt took it over, by name.
+    drafted_tokens, accepted_tokens: computed as drafts, and of these the right ones.
     preemptions, dropped: running calls, and open prompts, that gave up their KV.
     steps, held: steps that computed something, and empty ones that waited for a follower.
     busy_s: added up over steps. begun, ended: first arrival and last end of a program.
@@ -51,6 +52,8 @@ class Statistics:
     recomputed_tokens: int = 0
     early_tokens: int = 0
     wasted_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     preemptions: int = 0
     dropped: int = 0
     steps: int = 0
@@ -103,5 +106,7 @@ class Statistics:
             "recomputed_tokens": self.recomputed_tokens,
             "early_tokens": self.early_tokens,
             "wasted_tokens": self.wasted_tokens,
+            "drafted_tokens": self.drafted_tokens,
+            "accepted_share": ratio(self.accepted_tokens, self.drafted_tokens),
             "outcomes": dict(sorted(self.outcomes.items())),
         }
