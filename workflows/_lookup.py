@@ -1,7 +1,7 @@
 """A tool that takes its time and may fail, for the synthetic agent.
 
-How long a call takes and whether it fails depends on the program, the stage and the attempt
-only: whoever serves the model, the same program meets the same.
+How long a call takes and whether it fails depends on the task, the stage and the attempt only:
+whoever serves the model, the same program meets the same.
 """
 
 from __future__ import annotations
@@ -78,6 +78,11 @@ class Lookup:
 
     def _call(self, query: str, *, failed: bool) -> ToolCall:
         return {"tool": self._tool.name, "query": query, "failed": failed}
+
+
+def query_of(task: str, stage: int) -> str:
+    """What is looked up for a stage of the program with this task."""
+    return f"{task} (stage {stage})"
 
 
 def latency_s(median_ms: float, query: str, attempt: int) -> float:

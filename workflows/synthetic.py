@@ -11,11 +11,13 @@ every second stage. It does nothing useful: it is there to change one thing at a
 what that does to a server. Any LangChain chat model will do::
 
     graph = build(llm, depth=8, fan_out=2)
-    graph.invoke({"program": "1", "task": "Write about a harbour."})["answer"]
+    graph.invoke({"task": "Write about a harbour."})["answer"]
 
-``program`` is the name of the program, by which its tool calls fail and its branches are taken:
-the same for every model. From a shell, ``python -m workflows.synthetic --axes depth=8,fan_out=2
---task 3``; ``--llm MODULE:NAME`` says which class of chat model to make (with temperature 0).
+By the text of the task its tool calls fail and its branches are taken, so that a program meets the
+same whatever model serves it.
+
+From a shell, ``python -m workflows.synthetic --axes depth=8,fan_out=2 --task 3`` runs it on one of
+its tasks; ``--llm MODULE:NAME`` says which class of chat model to make (with temperature 0).
 """
 
 from __future__ import annotations
@@ -23,19 +25,29 @@ from __future__ import annotations
 import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, StateGraph
 
-from ._asking import Limits, asker
+from ._asking import Layout, Limits, Node, asker, checked_layout
 from ._axes import Axes, parse_axes
 from ._command import chosen, command, loaded, model, show
-from ._lookup import Lookup, ToolCall
+from ._lookup import Lookup, ToolCall, query_of
+from ._notes import Prompts, instructions
 from .inputs import load_tasks
-from .inputs.words import text_of
 
-__all__ = ["Axes", "build", "instructions", "load_tasks", "main", "parse_axes", "skips"]
+__all__ = [
+    "Axes",
+    "Lookup",
+    "build",
+    "instructions",
+    "load_tasks",
+    "main",
+    "parse_axes",
+    "query_of",
+    "skips",
+]
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -45,13 +57,12 @@ if TYPE_CHECKING:
 
 
 class ProgramState(TypedDict, total=False):
-    """The program's name and task, and what its calls and tools made of it.
+    """The task, and what calls and tools made of it.
 
     answers: by call. found: by stage, what the tool found for it. tool_calls: in their order.
     answer: that of the last stage.
     """
 
-    program: str
     task: str
     answers: Annotated[dict[str, str], operator.or_]
     found: Annotated[dict[str, str], operator.or_]
@@ -59,42 +70,37 @@ class ProgramState(TypedDict, total=False):
     answer: str
 
 
-def build(llm: BaseChatModel, *, max_tokens: Limits = None, **axes: Any) -> Program:
+def build(
+    llm: BaseChatModel, *, max_tokens: Limits = None, layout: Layout = "role_first", **axes: Any
+) -> Program:
     """Compile the agent for a chat model.
 
     max_tokens: limit of every call's answer, or limits by call (a call that is not named has no
-    limit of its own). Bound with ``llm.bind``. axes: those of ``Axes``; where ``output`` is
-    lower than ``max_tokens``, it holds.
+    limit of its own). Bound with ``llm.bind``.
+    layout: the order of each prompt. With ``history_first`` each call reads all notes there are,
+    wherever ``variable`` would have them.
+    axes: those of ``Axes``; where ``output`` is lower than ``max_tokens``, it holds.
 
-    Raises ValueError for an unknown axis, and for values that no agent can have.
+    Raises ValueError for another layout, an unknown axis, and values that no agent can have.
     """
-    return _Builder(llm, max_tokens, Axes.of(axes)).graph()
+    checked_layout(layout)
+    return _Builder(llm, max_tokens, layout, Axes.of(axes)).graph()
 
 
-def instructions(call: str, axes: Axes) -> str:
-    """The fixed text of a call: first what all calls have in common, then its own."""
-    common = text_of(axes.static * axes.shared, "all roles")
-    own = text_of(axes.static * (1 - axes.shared), call)
-    return "\n\n".join(filter(None, [common, f"You write the note of {call}.", own]))
-
-
-def skips(program: str, stage: int, branch: float) -> bool:
-    """Whether a program goes past a stage."""
-    return random.Random(f"branch/{program}/{stage}").random() < branch  # noqa: S311 - a workload
-
-
-class _Node(Protocol):
-    def __call__(self, state: ProgramState) -> ProgramState: ...
+def skips(task: str, stage: int, branch: float) -> bool:
+    """Whether the program with this task goes past a stage."""
+    return random.Random(f"branch/{task}/{stage}").random() < branch  # noqa: S311 - a workload
 
 
 class _Builder:
     """Makes the graph of an agent."""
 
-    def __init__(self, llm: BaseChatModel, max_tokens: Limits, axes: Axes) -> None:
+    def __init__(self, llm: BaseChatModel, max_tokens: Limits, layout: Layout, axes: Axes) -> None:
         self._axes = axes
         self._stages = range(1, axes.depth + 1)
         names = [call for stage in self._stages for call in axes.calls(stage)]
         self._ask = asker(llm, _limits(max_tokens, axes.output, names))
+        self._prompts = Prompts(axes, layout)
         self._lookup = Lookup(axes.tool_ms, axes.tool_failure)
         self._builder = StateGraph(ProgramState)
 
@@ -134,7 +140,7 @@ class _Builder:
 
     def _route(self, stage: int) -> Callable[[ProgramState], list[str]]:
         def route(state: ProgramState) -> list[str]:
-            past = skips(state["program"], stage, self._axes.branch)
+            past = skips(state["task"], stage, self._axes.branch)
             return self._entry(stage + 1 if past else stage)
 
         return route
@@ -147,39 +153,21 @@ class _Builder:
             return written(*await self._lookup.afind(query(state)))
 
         def query(state: ProgramState) -> str:
-            return f"{state['program']}, stage {stage}"
+            return query_of(state["task"], stage)
 
         def written(found: str, calls: list[ToolCall]) -> ProgramState:
             return {"found": {str(stage): found}, "tool_calls": calls}
 
         return RunnableLambda(look_up, alook_up)
 
-    def _call(self, stage: int, call: str) -> _Node:
-        axes = self._axes
-        fixed = instructions(call, axes)
-
+    def _call(self, stage: int, call: str) -> Node:
         def write(state: ProgramState) -> ProgramState:
-            notes = self._notes(state, stage)
-            head, behind = ("", notes) if axes.variable == "last" else (notes, "")
-            found = f"Looked up:\n\n{state['found'][str(stage)]}\n\n" if finds else ""
-            message = f"Task:\n\n{state['task']}\n\n{behind}{found}Write your note."
-            answer = self._ask(call, f"{head}{fixed}", message)
-            if stage == axes.depth:
+            answer = self._ask(call, *self._prompts.of(state, stage, call))
+            if stage == self._axes.depth:
                 return {"answers": {call: answer}, "answer": answer}
             return {"answers": {call: answer}}
 
-        finds = axes.tools and stage > 1
         return write
-
-    def _notes(self, state: ProgramState, stage: int) -> str:
-        """The answers of the last stage that was not gone past; nothing for the first stage."""
-        answers: Mapping[str, str] = state.get("answers", {})
-        for before in range(stage - 1, 0, -1):
-            calls = self._axes.calls(before)
-            if calls[0] in answers:
-                notes = "\n\n".join(answers[call] for call in calls)
-                return f"Notes:\n\n{notes}\n\n"
-        return ""
 
 
 def _limits(max_tokens: Limits, output: int | None, calls: Sequence[str]) -> Limits:
@@ -205,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     llm = model(parser, options)
     print(f"# {task.text}\n")
     graph = build(llm, max_tokens=options.max_tokens, **axes)
-    show(graph, {"program": task.id, "task": task.text})
+    show(graph, {"task": task.text})
 
 
 if __name__ == "__main__":

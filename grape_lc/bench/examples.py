@@ -176,8 +176,8 @@ def _synthetic(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Exa
     found = _file_for(source, "synthetic.jsonl")
     # A folder for the other workloads need not have tasks: there are always the built-in ones.
     tasks = module.load_tasks(None if found is not None and found.is_dir() else found)
-    cases = tuple(Case(task.id, {"program": task.id, "task": task.text}) for task in tasks)
-    warm_up = {"program": "warm-up", "task": "Write about a harbour."}
+    cases = tuple(Case(task.id, {"task": task.text}) for task in tasks)
+    warm_up = {"task": "Write about a harbour."}
     return Example("synthetic", cases, warm_up, dict(axes), counter=count_tool_calls)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grape_lc.bench.examples import Example
+from grape_lc.bench.synthetic import synthetic_flow, synthetic_past, synthetic_tools
 from grape_lc.bench.twins import code_flow, search_flow, summary_flow
 from grape_lc.engine.base import EngineClient
 from grape_lc.errors import ConfigError
@@ -24,6 +25,9 @@ from grape_lc.workflow_package import load_workflow
 
 FlowOf = Callable[[Mapping[str, Any], Example, Sampling], TaskFlow]
 """The flow for the state that a program begins with; its shape may depend on that."""
+
+ToolsOf = Callable[[TaskFlow], tuple[ToolStep, ...]]
+"""The steps between the calls of a flow."""
 
 
 class ReleasedProgram:
@@ -46,7 +50,7 @@ class ReleasedProgram:
         self._example = example
         self._sampling = Sampling(temperature=0.0, max_tokens=max_tokens, ignore_eos=fixed_lengths)
         self._flow_of = _FLOWS[name]
-        self._tools = _TOOLS[name](example) if name in _TOOLS else ()
+        self._tools_of = _TOOLS[name](example) if name in _TOOLS else _no_tools
 
     def invoke(self, input: Mapping[str, Any], /) -> dict[str, Any]:  # noqa: A002 - as a graph's
         """Run one program to its end; returns its state, with all that was written.
@@ -58,7 +62,8 @@ class ReleasedProgram:
 
         flow = self._flow_of(input, self._example, self._sampling)
         written: Mapping[str, str] = {}
-        for event in run_events_sync(self._engine, flow, input_texts(dict(input)), self._tools):
+        inputs, tools = input_texts(dict(input)), self._tools_of(flow)
+        for event in run_events_sync(self._engine, flow, inputs, tools):
             if isinstance(event, ProgramFinished):
                 written = event.values
         return {**input, **written}
@@ -81,7 +86,20 @@ def _search(state: Mapping[str, Any], example: Example, sampling: Sampling) -> T
     return search_flow(max_tokens=sampling.max_tokens, sampling=sampling)
 
 
-def _retriever(example: Example) -> tuple[ToolStep, ...]:
+def _synthetic(state: Mapping[str, Any], example: Example, sampling: Sampling) -> TaskFlow:
+    return synthetic_flow(
+        past=synthetic_past(state["task"], example.options),
+        max_tokens=sampling.max_tokens,
+        sampling=sampling,
+        **example.options,
+    )
+
+
+def _no_tools(flow: TaskFlow) -> tuple[ToolStep, ...]:
+    return ()
+
+
+def _retriever(example: Example) -> ToolsOf:
     """The searcher's: from the queries that were written to the passages that it is shown."""
     module: Any = load_workflow("search")
     library = example.options.get("retriever") or module.PassageRetriever.of(module.load_passages())
@@ -89,8 +107,17 @@ def _retriever(example: Example) -> tuple[ToolStep, ...]:
     def use(values: Mapping[str, str]) -> str:
         return str(module.search(library, values["question"], values["queries"]))
 
-    return (ToolStep(("question", "queries"), "passages", use),)
+    return lambda flow: (ToolStep(("question", "queries"), "passages", use),)
 
 
-_FLOWS: Mapping[str, FlowOf] = {"code": _code, "search": _search, "summary": _summary}
-_TOOLS: Mapping[str, Callable[[Example], tuple[ToolStep, ...]]] = {"search": _retriever}
+def _lookups(example: Example) -> ToolsOf:
+    return lambda flow: synthetic_tools(flow, example.options)
+
+
+_FLOWS: Mapping[str, FlowOf] = {
+    "code": _code,
+    "search": _search,
+    "summary": _summary,
+    "synthetic": _synthetic,
+}
+_TOOLS: Mapping[str, Callable[[Example], ToolsOf]] = {"search": _retriever, "synthetic": _lookups}

@@ -7,6 +7,8 @@ from typing import Any
 
 from grape_lc.errors import ConfigError
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow, literal_to_template
+from grape_lc.flow.sampling import Sampling
+from grape_lc.runtime.driver import ToolStep
 from grape_lc.workflow_package import load_workflow
 
 Limits = int | Mapping[str, int] | None
@@ -30,7 +32,11 @@ def synthetic_axes(text: str) -> dict[str, Any]:
 
 
 def synthetic_flow(
-    *, past: Collection[int] = (), max_tokens: Limits = None, **axes: Any
+    *,
+    past: Collection[int] = (),
+    max_tokens: Limits = None,
+    sampling: Sampling | None = None,
+    **axes: Any,
 ) -> TaskFlow:
     """The agent with these axes as a TaskFlow, with the prompts of its graph word for word.
 
@@ -38,7 +44,8 @@ def synthetic_flow(
     so on as well: what the tool found is not known when a program starts, and who runs the flow
     without its graph has to give it. Output: ``answer``.
 
-    past: stages that the program goes past. Raises ConfigError when there is no such stage, or it
+    past: stages that the program goes past. sampling: of every call, but for ``max_tokens``.
+    Raises ConfigError when there is no such stage, or it
     cannot be gone past, and for axes that no agent can have.
     """
     module: Any = load_workflow("synthetic")
@@ -66,11 +73,46 @@ def synthetic_flow(
                 _prompt(fixed, stage, before, first=setting.variable == "first", setting=setting),
                 output,
                 name=call,
-                max_tokens=_limit(call, max_tokens, setting.output),
+                sampling=(sampling or Sampling()).model_copy(
+                    update={"max_tokens": _limit(call, max_tokens, setting.output)}
+                ),
             )
             outputs.append(output)
         before = outputs
     return flow
+
+
+def synthetic_past(task: str, axes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The stages that the program with this task goes past."""
+    module: Any = load_workflow("synthetic")
+    setting = module.Axes.of(axes)
+    inner = (stage for stage in range(1, setting.depth + 1) if setting.inner(stage))
+    return tuple(stage for stage in inner if module.skips(task, stage, setting.branch))
+
+
+def synthetic_tools(flow: TaskFlow, axes: Mapping[str, Any]) -> tuple[ToolStep, ...]:
+    """The tool calls between the stages of a program, as steps of its flow.
+
+    Each is made when there is all else that the stage behind it reads.
+    """
+    module: Any = load_workflow("synthetic")
+    setting = module.Axes.of(axes)
+    lookup = module.Lookup(setting.tool_ms, setting.tool_failure)
+
+    def step(name: str, reads: tuple[str, ...]) -> ToolStep:
+        stage = int(name.removeprefix("found_"))
+
+        def use(values: Mapping[str, str]) -> str:
+            return str(lookup.find(module.query_of(values["task"], stage))[0])
+
+        return ToolStep(reads, name, use)
+
+    steps = {}
+    for task in flow.tasks:
+        reads = task.prompt.variables
+        for name in (name for name in reads if name.startswith("found_")):
+            steps[name] = step(name, tuple(other for other in reads if other != name))
+    return tuple(steps.values())
 
 
 def count_tool_calls(states: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -78,8 +120,10 @@ def count_tool_calls(states: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
     ``tool_failures``: those that failed. ``tool_duplicates``: those with the arguments of an
     earlier call of the same program that had succeeded; one that is made again since it
-    failed is none.
+    failed is none. Nothing is counted where no state tells of tool calls.
     """
+    if not any("tool_calls" in state for state in states.values()):
+        return {}
     calls = failures = duplicates = 0
     for state in states.values():
         done: set[tuple[str, str]] = set()

@@ -152,7 +152,7 @@ def test_without_such_a_file_all_files_are_read(tmp_path: Path):
 def test_synthetic_has_its_own_tasks_unless_a_file_is_meant_for_it(tmp_path: Path):
     assert load_example("synthetic", folder(tmp_path, *FOLDER)) == load_example("synthetic")
     (tmp_path / "synthetic.jsonl").write_text('{"task": "T", "id": "s"}')
-    case = ("s", {"program": "s", "task": "T"})
+    case = ("s", {"task": "T"})
     assert load_example("synthetic", tmp_path).cases == (case,)
     assert load_example("synthetic", tmp_path / "synthetic.jsonl").cases == (case,)
     with pytest.raises(ConfigError, match=r"task in .*papers"):

@@ -8,7 +8,15 @@ import pytest
 
 from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.adapters.langgraph import attach, to_taskflow
-from grape_lc.bench.synthetic import count_tool_calls, synthetic_axes, synthetic_flow
+from grape_lc.bench.examples import Example
+from grape_lc.bench.released import ReleasedProgram
+from grape_lc.bench.synthetic import (
+    count_tool_calls,
+    synthetic_axes,
+    synthetic_flow,
+    synthetic_past,
+    synthetic_tools,
+)
 from grape_lc.engine.base import CallRequest
 from grape_lc.errors import ConfigError
 from grape_lc.flow import TaskFlow
@@ -16,7 +24,7 @@ from grape_lc.runtime.scripted import ScriptedEngine, VirtualClock
 from grape_lc.workflow_package import load_workflow
 
 synthetic: Any = load_workflow("synthetic")
-STATE = {"program": "p {1}", "task": "Write {this}."}
+STATE = {"task": "Write {this}."}
 
 AXES: list[dict[str, Any]] = [
     {},
@@ -109,16 +117,54 @@ def test_branches_are_merged_to_what_both_ways_have_in_common():
         assert found.endswith("}\n\nWrite your note.")
 
 
-@pytest.mark.parametrize("program", ["a", "b", "c", "d"])
-def test_the_twin_of_a_program_that_goes_past_stages(program: str):
+@pytest.mark.parametrize("task", ["a", "b", "c", "d"])
+def test_the_twin_of_a_program_that_goes_past_stages(task: str):
     axes: dict[str, Any] = {"depth": 7, "branch": 0.5, "fan_out": 2, "tool_failure": 0.2}
-    past = [stage for stage in (2, 4, 6) if synthetic.skips(program, stage, 0.5)]
+    past = synthetic_past(task, axes)
+    assert past == tuple(stage for stage in (2, 4, 6) if synthetic.skips(task, stage, 0.5))
     flow = synthetic_flow(past=past, **SHORT, **axes)
     engine, alone = scripted(), scripted()
     app = attach(graph_of(engine, axes), flow, model=engine)
-    state = app.invoke({**STATE, "program": program})
+    state = app.invoke({"task": task})
     flow.run_sync(alone, inputs_of(state))
     assert sent(engine) == sent(alone)
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"depth": 4, "fan_out": 2, "tool_failure": 0.5, "output": 7},
+        {"depth": 5, "branch": 0.6, "fan_out": 2, "tool_ms": 0.01, "variable": "first"},
+        {"depth": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("task", ["a", "b", "c"])
+def test_programs_that_the_driver_releases_make_the_calls_of_the_graph(
+    axes: dict[str, Any], task: str
+):
+    engine, alone = scripted(), scripted()
+    state = {"task": task}
+    reference = graph_of(engine, axes, max_tokens=9).invoke(dict(state))
+    example = Example("synthetic:some", (), {}, {**SHORT, **axes})
+    found = ReleasedProgram(alone, example, 9, fixed_lengths=False).invoke(state)
+    calls = [
+        {str(call.request.messages): call.request.sampling.max_tokens for call in each.calls}
+        for each in (engine, alone)
+    ]
+    assert calls[0] == calls[1]
+    assert found["answer"] == reference["answer"]
+
+
+def test_a_tool_waits_for_the_answers_before_its_stage():
+    axes: dict[str, Any] = {"depth": 5, "fan_out": 2, "tool_ms": 1, "branch": 0.5}
+    flow = synthetic_flow(past=[4], **axes)
+    steps = {step.writes: set(step.reads) for step in synthetic_tools(flow, axes)}
+    assert steps == {
+        "found_2": {"task", "stage_1_note"},
+        "found_3": {"task", "stage_2_1_note", "stage_2_2_note"},
+        "found_5": {"task", "stage_3_note"},
+    }
 
 
 @pytest.mark.parametrize("axes", [*AXES[:-1], {"depth": 5, "branch": 0.5}], ids=str)
@@ -161,4 +207,4 @@ def test_tool_calls_are_counted_by_program():
         "tool_failures": 3,
         "tool_duplicates": 2,
     }
-    assert count_tool_calls({}) == {"tool_calls": 0, "tool_failures": 0, "tool_duplicates": 0}
+    assert count_tool_calls({"c": {}}) == count_tool_calls({}) == {}

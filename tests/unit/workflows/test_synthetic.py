@@ -20,7 +20,7 @@ from grape_lc._workflows import _lookup as lookup  # type: ignore[import-not-fou
 from grape_lc._workflows.inputs import words  # type: ignore[import-not-found]  # noqa: E402
 
 RECORDER = "tests.unit.workflows.recorder:Recorder"
-STATE = {"program": "p", "task": "<task>"}
+STATE = {"task": "<task>"}
 
 
 class Recorder(recorder.Recorder):
@@ -29,10 +29,10 @@ class Recorder(recorder.Recorder):
     responses: list[str] = Field(default_factory=lambda: [f"<{n}>" for n in range(1, 300)])
 
 
-def run(program: str = "p", **axes: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+def run(task: str = "<task>", **axes: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """The final state, and the prompts in their order."""
     llm = Recorder()
-    state = synthetic.build(llm, **{"static": 30, **axes}).invoke({**STATE, "program": program})
+    state = synthetic.build(llm, **{"static": 30, **axes}).invoke({"task": task})
     return state, llm.prompts
 
 
@@ -101,6 +101,37 @@ def test_a_stage_that_was_gone_past_is_not_read():
     assert prompts[1][1] == "Task:\n\n<task>\n\nNotes:\n\n<1>\n\nWrite your note."
 
 
+def test_the_layout_history_first_repeats_what_was_sent_before():
+    axes: dict[str, Any] = {"depth": 4, "fan_out": 2, "tool_ms": 0.01, "shared": 0.5}
+    llm = Recorder()
+    graph = synthetic.build(llm, layout="history_first", static=60, **axes)
+    state = graph.invoke(STATE)
+    common = words.text_of(30, "all roles")
+    assert {system for system, _ in llm.prompts} == {f"You write notes.\n\n{common}"}
+    first, *siblings, third, fourth = [message for _, message in llm.prompts]
+    history = f"Task:\n\n<task>\n\nNotes:\n\n<1>\n\nLooked up:\n\n{state['found']['2']}\n\n"
+    assert first.startswith("Task:\n\n<task>\n\nYou write the note of stage_1.")
+    assert all(message.startswith(f"{history}You write the note") for message in siblings)
+    answers = [state["answers"][f"stage_2_{n}"] for n in (1, 2)]
+    history += "Notes:\n\n{}\n\nLooked up:\n\n{}\n\n".format(
+        "\n\n".join(answers), state["found"]["3"]
+    )
+    assert third.startswith(f"{history}You write the note of stage_3.")
+    assert fourth.startswith(history)
+    assert all(message.endswith("\n\nWrite your note.") for _, message in llm.prompts)
+
+
+def test_history_first_leaves_out_what_was_gone_past_and_other_layouts_are_refused():
+    llm = Recorder()
+    synthetic.build(llm, layout="history_first", depth=3, branch=1.0, static=0).invoke(STATE)
+    assert [message for _, message in llm.prompts] == [
+        "Task:\n\n<task>\n\nYou write the note of stage_1.\n\nWrite your note.",
+        "Task:\n\n<task>\n\nNotes:\n\n<1>\n\nYou write the note of stage_3.\n\nWrite your note.",
+    ]
+    with pytest.raises(ValueError, match=r"'upside_down'.*role_first, history_first"):
+        synthetic.build(llm, layout="upside_down")
+
+
 # -- limits and texts -----------------------------------------------------------------------------
 
 
@@ -159,7 +190,10 @@ GOLDEN = "Explain the name of the table from the beginning even if it looks righ
 
 def test_tools_are_called_between_stages_and_what_they_find_is_read():
     state, prompts = run(depth=3, tool_ms=0.01)
-    assert [call["query"] for call in state["tool_calls"]] == ["p, stage 2", "p, stage 3"]
+    assert [call["query"] for call in state["tool_calls"]] == [
+        "<task> (stage 2)",
+        "<task> (stage 3)",
+    ]
     assert all(call["tool"] == "look_up" and not call["failed"] for call in state["tool_calls"])
     assert "Looked up" not in prompts[0][1]
     for stage in (2, 3):
