@@ -168,6 +168,8 @@ def bench(
         settings = BenchSettings(**asked)
         for path in (json_file, html_file, trace_file, resume):
             check_writable(path)
+        if html_file is not None:
+            document.check_report()
         console, device = wide_console(), installed_device()
         console.print(results.describe(settings, device), highlight=False, markup=False)
         engines = command.real_engine(settings, console)

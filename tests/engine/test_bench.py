@@ -13,7 +13,8 @@ from grape_lc.engine.base import CallRequest
 from grape_lc.flow.sampling import Sampling
 from tests.engine.conftest import SETTINGS
 
-SMALL = ["--programs", "2", "--max-tokens", "8", "--repeats", "1", "--rate", "2"]
+SMALL = ["--programs", "2", "--max-tokens", "8", "--repeats", "1", "--rates", "2"]
+TUNED, OURS = "vllm-opt:max_num_batched_tokens=128", "grape:static=false"
 LIMIT_S = 900
 
 
@@ -22,8 +23,8 @@ def finished(
     tmp_path_factory: pytest.TempPathFactory, model_path: str
 ) -> tuple[subprocess.CompletedProcess[str], Path]:
     numbers = tmp_path_factory.mktemp("bench") / "numbers.json"
-    command = [sys.executable, "-m", "grape_lc.cli", "bench", "code", *SMALL, "--model", model_path]
-    command += ["--arms", "vllm-opt:max_num_batched_tokens=128,grape:static=false"]
+    command = [sys.executable, "-m", "grape_lc.cli", "bench", *SMALL, "--model", model_path]
+    command += ["--workloads", "code,search", "--variants", f"{TUNED},{OURS}"]
     command += ["--kv-blocks", "64", "--json", str(numbers)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return done, numbers
@@ -32,25 +33,35 @@ def finished(
 def test_both_arms_answer_alike_and_are_compared(finished):
     done, numbers = finished
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "10 of 10" in done.stdout
-    assert "grape:static=false against vllm-opt:max_num_batched_tokens=128: better" in done.stdout
+    assert f"{OURS} against {TUNED}: better" in done.stdout
     document = json.loads(numbers.read_text())
-    assert document["equal"]["variants"]["grape:static=false"] == {"compared": 10, "identical": 10}
-    for arm, metrics in document["metrics"].items():
-        assert metrics["tokens_per_s"] > 0, arm
-        assert metrics["switch_gap_ms"]["mean"] > 0, arm
+    # Two programs of five calls, and two of four.
+    assert document["equal"]["variants"][OURS] == {"compared": 18, "identical": 18}
+    places = [(entry["workload"], entry["variant"]) for entry in document["metrics"]]
+    assert places == [(w, variant) for w in ("code", "search") for variant in (TUNED, OURS)]
+    for entry in document["metrics"]:
+        assert entry["metrics"]["tokens_per_s"] > 0, entry["variant"]
+        assert entry["metrics"]["switch_gap_ms"]["mean"] > 0, entry["variant"]
+
+
+def test_both_workloads_run_on_the_same_engines(finished):
+    done, _ = finished
+    for arm in (TUNED, OURS):
+        assert done.stdout.count(f"starting the {arm} engine") == 1
+    assert "4 of 4 runs" in done.stdout
 
 
 def test_the_settings_reached_the_engines(finished):
     _, numbers = finished
     document = json.loads(numbers.read_text())
-    for info in document["meta"]["engines"].values():
-        assert info["num_blocks"] == 64
-        assert info["max_model_len"] == 63 * 32  # vLLM keeps one block empty
-    tuned, ours = document["meta"]["engines"].values()
-    assert (tuned["scheduler"], ours["scheduler"]) == ("stock", "grape")
+    for cell in document["meta"]["cells"]:
+        for info in cell["engines"].values():
+            assert info["num_blocks"] == 64
+            assert info["max_model_len"] == 63 * 32  # vLLM keeps one block empty
+        tuned, ours = cell["engines"].values()
+        assert (tuned["scheduler"], ours["scheduler"]) == ("stock", "grape")
     runs = {run["arm"]: run for run in document["runs"]}
-    assert "preemptions" in runs["grape:static=false"]["counters"]
+    assert "preemptions" in runs[OURS]["counters"]
 
 
 def test_a_call_of_higher_priority_overtakes_one_that_waits(model_path: str):

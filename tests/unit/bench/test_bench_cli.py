@@ -1,11 +1,12 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from grape_lc import cli
-from grape_lc.bench import command
+from grape_lc.bench import command, document, html_report
 from grape_lc.bench.options import QUICK
 from tests.unit.bench.fakes import TestBed, requests
 
@@ -37,8 +38,8 @@ def test_a_comparison_prints_its_tables_and_writes_its_file(bed: TestBed, tmp_pa
     assert out.startswith("code; rates 50/s: 1 repeats of 2 programs")
     assert "2 of 2 runs, about 0 s left: code at 50/s, repeat 1, grape: 2/2 programs" in out
     assert "grape against vllm: better in" in out
-    document = json.loads((tmp_path / "x.json").read_text())
-    assert document["meta"]["settings"]["arms"] == "vllm,grape"
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["meta"]["settings"]["arms"] == "vllm,grape"
     assert bed.log[-2:] == ["close grape", "close vllm"]
 
 
@@ -48,20 +49,20 @@ def test_all_workloads_and_rates_are_compared_on_the_same_engines(bed: TestBed, 
     code, out, _ = run(*SMALL, *both, "--json", str(file))
     assert code == 0
     assert sum(line.startswith("open") for line in bed.log) == 3  # vllm-opt tells the load
-    document = json.loads(file.read_text())
-    cells = [(cell["workload"], cell["load"]) for cell in document["meta"]["cells"]]
+    found = json.loads(file.read_text())
+    cells = [(cell["workload"], cell["load"]) for cell in found["meta"]["cells"]]
     assert cells == [("code", 0.5), ("code", None), ("search", 0.5), ("search", None)]
-    assert len(document["runs"]) == len(document["metrics"]) == 8
-    for cell in document["meta"]["cells"]:
+    assert len(found["runs"]) == len(found["metrics"]) == 8
+    for cell in found["meta"]["cells"]:
         if cell["load"]:
             assert cell["rate"] == pytest.approx(cell["load"] * cell["saturated_rate"])
         place = (cell["workload"], cell["rate"])
-        pairs = [pair for pair in document["pairs"] if (pair["workload"], pair["rate"]) == place]
+        pairs = [pair for pair in found["pairs"] if (pair["workload"], pair["rate"]) == place]
         assert {pair["variant"] for pair in pairs} == {"grape"}
-    compared = document["equal"]["compared"]
+    compared = found["equal"]["compared"]
     assert compared == sum(
         len(program["calls"])
-        for run in document["runs"]
+        for run in found["runs"]
         if run["variant"] == "grape"
         for program in run["programs"]
     )
@@ -149,6 +150,28 @@ def test_bad_settings_are_one_line_before_any_engine_starts(
     assert err.startswith("grape: ")
     assert err.count("\n") == 1
     assert bed.log == []
+
+
+def test_a_report_without_its_libraries_is_refused_before_any_engine_starts(
+    bed: TestBed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(document, "find_spec", lambda name: None)
+    code, _, err = run(*SMALL, "--html", str(tmp_path / "x.html"))
+    assert code == 2
+    assert "pip install 'grape-lc[report]'" in err
+    assert bed.log == []
+
+
+def test_a_report_is_written_from_the_same_document(
+    bed: TestBed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    written: list[tuple[dict[str, Any], Path]] = []
+    monkeypatch.setattr(html_report, "write_html", lambda *what: written.append(what))
+    html, numbers = tmp_path / "x.html", tmp_path / "x.json"
+    assert run(*SMALL, "--html", str(html), "--json", str(numbers))[0] == 0
+    ((content, path),) = written
+    assert path == html
+    assert json.loads(json.dumps(content)) == json.loads(numbers.read_text())
 
 
 def test_the_help_names_every_option():
