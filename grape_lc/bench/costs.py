@@ -10,6 +10,10 @@
   operations a weight, and attention's products; here forward only, and causal.
 - *device seconds for each success*: makespan times devices, over programs that succeeded: those
   that ended without an error and, where an SLO is set, met it by the strict rule.
+- *wasted*: early tokens that no call took over. At least so many: what was adopted may have come
+  out of the prefix cache and not out of early work.
+- *prompt tokens computed*: what calls did not find in the cache, and all early tokens. What is
+  computed again is not in it.
 - *KV*, *evictions*, *recomputed tokens*: counters of the engine, see ``engine.vllm_counts``.
 - *task success*: of the programs with a known answer, how many gave it.
 - *duplicate tool calls*: of all calls of tools, how many repeat an earlier one of their program
@@ -38,14 +42,15 @@ ANSWERS = (("answers_containing", "answers_checked"), ("programs_solved", "progr
 class CostMetrics(TypedDict):
     """Costs and use; None where the engine or the workload does not tell.
 
-    mfu: share of 1. accelerator_s_per_success: seconds. kv_bytes_peak: bytes on one device, the
-    most of all runs. evictions, recomputed_tokens: counts, over all runs. task_success,
-    duplicate_tool_calls: shares.
+    mfu, task_success, duplicate_tool_calls: shares. accelerator_s_per_success: seconds.
+    kv_bytes_peak: bytes on one device, the most of all runs. All others: counts, over all runs.
     """
 
     mfu: float | None
     accelerator_s_per_success: float | None
     kv_bytes_peak: float | None
+    wasted_tokens: float | None
+    prefilled_tokens: float | None
     evictions: float | None
     recomputed_tokens: float | None
     task_success: float | None
@@ -85,11 +90,14 @@ def costs(
     lost: programs of runs that failed. counters: of each run, by how much they rose.
     """
     known = facts or {}
+    early, adopted = (total(counters, name) for name in ("open_tokens", "adopted_tokens"))
     peaks = [each["peak_kv_bytes"] for each in counters if "peak_kv_bytes" in each]
     return {
-        "mfu": _mfu(runs, known, total(counters, "open_tokens") or 0.0),
+        "mfu": _mfu(runs, known, early or 0.0),
         "accelerator_s_per_success": _seconds_per_success(runs, slo, lost, known.get("devices")),
         "kv_bytes_peak": max(peaks, default=None),
+        "wasted_tokens": None if early is None else max(early - (adopted or 0.0), 0.0),
+        "prefilled_tokens": _prefilled(runs, early or 0.0),
         "evictions": total(counters, "evictions"),
         "recomputed_tokens": total(counters, "recomputed_tokens"),
         "task_success": _task_success(counters, lost),
@@ -166,6 +174,12 @@ def _seconds_per_success(
     # Nobody knows how long a failed run would have taken.
     seconds = sum(map(span, runs)) * (len(programs) + lost) / len(programs)
     return seconds * devices / good
+
+
+def _prefilled(runs: Sequence[RunRecord], early: float) -> float | None:
+    calls = [call for run in runs for program in run.programs for call in program.calls]
+    own = sum(call.prompt_tokens - call.cached_tokens for call in calls)
+    return own + early if calls else None
 
 
 def _task_success(counters: Sequence[Counters], lost: int) -> float | None:

@@ -95,6 +95,8 @@ COST_FIGURES = (
     Figure("MFU (share)", ("mfu",), 4, False),
     Figure("device seconds for each success", ("accelerator_s_per_success",), 2, True),
     Figure("KV in use, peak", ("kv_bytes_peak",), 1, None),
+    Figure("early tokens wasted, at least", ("wasted_tokens",), 0, True),
+    Figure("prompt tokens computed", ("prefilled_tokens",), 0, None),
     Figure("evictions", ("evictions",), 0, True),
     Figure("tokens recomputed", ("recomputed_tokens",), 0, True),
     Figure("task success (share)", ("task_success",), 3, False),
@@ -102,7 +104,10 @@ COST_FIGURES = (
 )
 BENCH_FIGURES = (*FIGURES, *PROGRAM_FIGURES, *COST_FIGURES)
 _COUNTED = frozenset(
-    {"goodput", "evictions", "recomputed_tokens", "task_success", "duplicate_tool_calls"}
+    {
+        *("goodput", "evictions", "recomputed_tokens", "wasted_tokens"),
+        *("task_success", "duplicate_tool_calls"),
+    }
 )
 COUNTS = frozenset(figure for figure in BENCH_FIGURES if figure.path[0] in _COUNTED)
 """Figures that count something, and may well be zero."""
@@ -174,20 +179,6 @@ def fairness(programs: Sequence[ProgramRecord]) -> float | None:
     if not any(shares):
         return None
     return math.fsum(shares) ** 2 / (len(shares) * math.fsum(x * x for x in shares))
-
-
-def prefilled_tokens(runs: Sequence[RunRecord], early: float) -> float:
-    """Prompt tokens that were computed: those that calls did not find, and ``early`` ones."""
-    calls = [call for run in runs for program in run.programs for call in program.calls]
-    return sum(call.prompt_tokens - call.cached_tokens for call in calls) + early
-
-
-def wasted_tokens(early: float, adopted: float) -> float:
-    """Early tokens that no call took over, at least.
-
-    At least: what was adopted may have come out of the prefix cache and not out of early work.
-    """
-    return max(early - adopted, 0.0)
 
 
 def _goodput(runs: Sequence[RunRecord], slo: Slo, lost: int) -> GoodputMetrics:

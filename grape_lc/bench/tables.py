@@ -101,10 +101,6 @@ def figures_table(comparison: Comparison, title: str) -> Table:
     for name, label in COUNTERS.items():
         cells = [number(comparison.counter(arm, name), 0) for arm in comparison.arms]
         table.add_row(label, *cells)
-    cells = [number(comparison.wasted(arm), 0) for arm in comparison.arms]
-    table.add_row("early tokens wasted, at least", *cells)
-    cells = [number(comparison.prefilled(arm), 0) for arm in comparison.arms]
-    table.add_row("prompt tokens computed", *cells)
     for name, (total, label) in QUALITY.items():
         cells = [_share(comparison, arm, name, total) for arm in comparison.arms]
         if set(cells) != {"-"}:

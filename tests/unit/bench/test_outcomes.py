@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,9 +12,7 @@ from grape_lc.bench.outcomes import (
     fairness,
     final_answer,
     outcomes,
-    prefilled_tokens,
     shown,
-    wasted_tokens,
 )
 from grape_lc.bench.report import value_of
 from grape_lc.bench.slo import Slo
@@ -121,9 +120,16 @@ def test_computed_and_wasted_prompt_tokens():
         call(1, 1.0)._replace(prompt_tokens=100, cached_tokens=64),
         call(2, 2.0)._replace(prompt_tokens=50, cached_tokens=40),
     )
-    assert prefilled_tokens([RunRecord("a", (program(*calls),))], 30.0) == 36 + 10 + 30
-    assert wasted_tokens(30.0, 24.0) == 6.0
-    assert wasted_tokens(30.0, 64.0) == 0.0  # much of it was in the cache
+
+    def told(*counters: Mapping[str, float]) -> tuple[float | None, float | None]:
+        found = outcomes([RunRecord("a", (program(*calls),))], counters=counters)
+        return found["prefilled_tokens"], found["wasted_tokens"]
+
+    assert told({"open_tokens": 30.0, "adopted_tokens": 24.0}) == (36 + 10 + 30, 6)
+    assert told({"open_tokens": 20.0, "adopted_tokens": 4.0}, {"adopted_tokens": 1.0}) == (66, 15)
+    # Much of what was adopted was in the cache.
+    assert told({"open_tokens": 30.0, "adopted_tokens": 64.0}) == (76, 0)
+    assert told({"preemptions": 0.0}) == (46, None)
 
 
 def test_the_figures_of_metrics_are_among_them_and_every_figure_has_its_place():
