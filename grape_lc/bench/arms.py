@@ -259,12 +259,15 @@ def tuned_name(arms: Sequence[Arm]) -> str | None:
 
 
 def with_budget(arms: Sequence[Arm], budget: int | None) -> tuple[Arm, ...]:
-    """``arms`` with this token budget for the tuned ones that name none; None is the default."""
+    """``arms`` with this token budget for the tuned ones that name none.
+
+    One that names ``none`` keeps vLLM's default. budget: None changes nothing.
+    """
     if budget is None:
         return tuple(arms)
     return tuple(
         _fitting(replace(arm, engine={**arm.engine, BUDGET: budget}))
-        if arm.kind == TUNED and arm.budget is None
+        if arm.kind == TUNED and BUDGET not in arm.engine
         else arm
         for arm in arms
     )

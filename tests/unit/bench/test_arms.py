@@ -122,6 +122,8 @@ def test_a_budget_is_given_to_tuned_arms_that_name_none():
     assert [arm.budget for arm in with_budget(arms, 96)] == [None, 96, 64, None]
     assert with_budget(arms, None) == arms
     assert with_budget(parse_arms("warm"), 96)[0].budget == 96
+    default = parse_arms("vllm-opt:max_num_batched_tokens=none")
+    assert with_budget(default, 96) == default
     assert [arm.name for arm in with_budget(arms, 96)] == [arm.name for arm in arms]
 
 
