@@ -14,7 +14,7 @@ from typing import NamedTuple
 from grape_lc.bench.arms import OURS, TUNED, parse_arm
 from grape_lc.bench.batch import Batch, Kept, code_digest
 from grape_lc.bench.intervals import Ratio
-from grape_lc.bench.paper import SATURATING, TUNING_SEED
+from grape_lc.bench.paper_jobs import SATURATING, TUNING_SEED
 from grape_lc.bench.paper_rows import METRICS, Cell, Row
 from grape_lc.bench.regimes_options import Kind, Point, RegimeSettings
 from grape_lc.bench.simulate import Figures, Trial, arm_config, choose, tuned

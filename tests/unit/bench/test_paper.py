@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from grape_lc import cli
 from grape_lc.bench import paper as front
+from grape_lc.bench import paper_jobs
 from grape_lc.bench.arms import OURS, TUNED, parse_arm
 from grape_lc.bench.html_input import parse_document
 from grape_lc.bench.paper_marks import AIMS, Aim, marks
@@ -187,7 +188,7 @@ def test_settings_that_cannot_be_are_refused(given, told):
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(front, "SATURATING", 8)
+    monkeypatch.setattr(paper_jobs, "SATURATING", 8)
     return PaperSettings(
         programs=3,
         seeds=2,
