@@ -98,7 +98,7 @@ class MatrixProgress:
 
     def say(self, text: str) -> None:
         """Print a line beside."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _drop(self) -> None:
         if self._plan:

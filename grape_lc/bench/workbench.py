@@ -80,7 +80,7 @@ class Workbench:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, what: RenderableType) -> None:
         """Print a table."""

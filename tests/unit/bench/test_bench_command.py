@@ -12,7 +12,7 @@ from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.metrics import measure
 from grape_lc.bench.options import BenchSettings, parse_sweep
 from grape_lc.bench.recorded import recorded_metrics
-from grape_lc.errors import ConfigError
+from grape_lc.errors import ConfigError, EngineDiedError
 from tests.unit.bench.fakes import TestBed, console, printed, requests
 
 
@@ -85,6 +85,32 @@ def test_the_automatic_rate_is_a_share_of_what_the_tuned_arm_carries():
         *("open vllm-opt", "run vllm-opt", "open grape", "run vllm-opt", "run grape"),
         *("close grape", "close vllm-opt"),
     ]
+
+
+def test_a_run_of_all_programs_that_fails_is_made_once_more():
+    bed = TestBed()
+    bed.dies = {("vllm-opt", 1)}
+    got, text, _ = bench(settings(rates="0.5x", arms="grape", repeats=1), bed)
+    assert got.footing.saturated_rate is not None
+    assert "code: EngineDiedError: the engine of vllm-opt is gone [dead]; once more" in text
+    assert bed.log[:4] == ["open vllm-opt", "run vllm-opt", "close vllm-opt", "open vllm-opt"]
+    bed = TestBed()
+    bed.dies = {("vllm-opt", 1), ("vllm-opt", 2)}
+    with pytest.raises(EngineDiedError):
+        bench(settings(rates="0.5x", arms="grape", repeats=1), bed)
+    assert bed.log[-1] == "close vllm-opt"
+
+
+def test_cells_at_one_rate_each_have_a_sweep_of_their_own():
+    chosen = settings(rates="20,50", sweep=(64,), arms="vllm-opt,grape", repeats=1)
+    got, text, bed = matrix(chosen)
+    assert [each.choice is not None for each in got.cells] == [True, True]
+    assert "code at 20/s: vllm-opt takes max_num_batched_tokens = 64" in text
+    # Two sweeps and two comparisons on the same engine, whatever the arm is called.
+    assert sum(line.startswith("open") for line in bed.log) == 2
+    summary = text[text.rindex("against vllm-opt, over repeats") :]
+    assert "code at 20/s" in summary
+    assert "code at 50/s" in summary
 
 
 def test_kv_blocks_are_told_to_every_engine():
