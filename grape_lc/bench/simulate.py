@@ -110,7 +110,7 @@ def _simulate(
         host=HostSettings(hop_s=hop_s(job.arm, settings)),
         record=record,
         heads=programs.heads() if job.arm.warmed else (),
-    ).figures()
+    ).figures(machine.rating, replicas=settings.replicas, block_size=machine.block_size)
 
 
 def _run(job: _Job) -> Figures:

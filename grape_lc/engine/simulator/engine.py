@@ -241,6 +241,9 @@ class Engine:
         stats.steps += 1
         stats.busy_s += seconds
         stats.computed_tokens += total
+        used = self.kv.pool.total - self.kv.free
+        if used > stats.peak_blocks:
+            stats.peak_blocks = used
         self._wake(now + seconds)
 
     def _finish(self, step: _Step, now: float) -> None:

@@ -119,12 +119,33 @@ ACTIVATION_BYTES = 2e9
 """Assumed: activations, CUDA graphs and libraries."""
 
 
+class Rating(NamedTuple):
+    """What utilisation is computed from: the operations of a model, and those of its GPUs.
+
+    peak: operations a second of all ``devices`` together, published. per_token: for each token, its
+    products with the weights, the output head left out. per_context: for each token that it attends
+    to. per_logit: the output head, for each token that is sampled. kv_bytes: of a token, on each
+    device.
+    """
+
+    peak: float
+    devices: int
+    per_token: int
+    per_context: int
+    per_logit: int
+    kv_bytes: float
+
+
 class Machine(NamedTuple):
-    """What a replica runs on: how long steps take, and its KV blocks."""
+    """What a replica runs on: how long steps take, and its KV blocks.
+
+    rating: None where a fitted cost says nothing about it.
+    """
 
     cost: LinearCost
     blocks: int
     block_size: int
+    rating: Rating | None = None
 
 
 def machine(
@@ -158,7 +179,15 @@ def machine(
     blocks = int(room * tp / (shape.kv_bytes * block_size))
     if blocks < 1:
         raise ConfigError(f"{model} leaves no memory for KV on {tp} x {gpu}")
-    return Machine(cost, blocks, block_size)
+    rating = Rating(
+        chip.flops * tp,
+        tp,
+        2 * shape.block_weights,
+        shape.pair_flops,
+        2 * shape.head_weights,
+        shape.kv_bytes / tp,
+    )
+    return Machine(cost, blocks, block_size, rating)
 
 
 def _known(what: str, name: str, known: dict[str, _T]) -> _T:

@@ -84,7 +84,7 @@ class Life:
             outcome, tokens = "unknown", 0
             if adopt.view.id in self.queues.opens:
                 outcome, tokens = self.kv.adopt(adopt, request)
-                self._close(adopt, tokens)
+                request.spent = self._close(adopt, tokens)
             view.adopted, view.computed, request.peak = tokens > 0, tokens, tokens
             self._stats.outcomes[outcome] = self._stats.outcomes.get(outcome, 0) + 1
             self._stats.adopted_tokens += tokens
@@ -92,13 +92,17 @@ class Life:
         (self.queues.holding if view.adopted else self.queues.waiting).add(request)
         self.controller.call_arrived(view, self.now)
 
-    def _close(self, request: Request, adopted: int | None) -> None:
-        """An open prompt ends; ``adopted``: what its call took over."""
+    def _close(self, request: Request, adopted: int | None) -> int:
+        """An open prompt ends; ``adopted``: what its call took over.
+
+        Returns how much of this had been computed for it; the rest came out of the cache.
+        """
         del self.queues.opens[request.view.id]
         used = min(request.spent, max(0, (adopted or 0) - request.hit))
         self._stats.wasted_tokens += request.spent - used
         self.kv.release(request)
         self.controller.open_ended(request.view, adopted)
+        return used
 
     def stall(self, requests: list[Request]) -> None:
         """Open prompts were refused though nothing else ran: not again until something changes."""
@@ -121,6 +125,10 @@ class Life:
         self._stats.cached_tokens += request.hit if view.output == 0 else 0
         self._stats.waiting.add(self.now - view.arrived)
         rest = view.tokens - view.computed
+        if request.begun is None:
+            request.begun = view.computed
+            if view.adopted:
+                self._useful(view.computed - request.spent, view.computed)
         self.controller.call_started(view, Stage.PREFILL if rest > 1 else Stage.DECODE)
 
     def _preempted(self, request: Request) -> None:
@@ -129,7 +137,14 @@ class Life:
         request.view.step_tokens = 1  # its draft is lost
         self.controller.call_requeued(request.view)
 
+    def _useful(self, begin: int, end: int) -> None:
+        """The tokens of a text from place ``begin`` to ``end`` were computed to some use."""
+        self._stats.useful_tokens += end - begin
+        # The first token attends to itself, the next one to two, and so on.
+        self._stats.useful_contexts += (end * (end + 1) - begin * (begin + 1)) // 2
+
     def _stripped(self, request: Request) -> None:
+        self._stats.stripped += 1
         request.view.adopted = False
         self.controller.call_requeued(request.view)
 
@@ -142,6 +157,8 @@ class Life:
         self.kv.release(request)
         self.queues.running.remove(request)
         view = request.view
+        # Its last token is never read.
+        self._useful(request.begun or 0, request.prompt + request.answer - 1)
         self.controller.call_ended(
             view, self.now, complete=True, limited=request.answer == view.max_output
         )

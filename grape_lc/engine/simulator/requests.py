@@ -17,7 +17,9 @@ class Request:
     answer; 0 for an open prompt. source: of these tokens. priority: vLLM's, smaller goes first.
     blocks, published: KV blocks in order, and how many of them are in the prefix cache.
     hit: tokens that it found in the prefix cache when it last began. peak: most tokens it ever
-    had computed. spent: tokens that were computed for an open prompt. owner: for whoever made it.
+    had computed. spent: tokens that were computed for an open prompt; of a call, of those that it
+    took over. begun: tokens that a call had without computing them itself. owner: for whoever made
+    it.
     matches: of a call in an engine that drafts, as ``Drafting.matches`` gives them.
     """
 
@@ -32,6 +34,7 @@ class Request:
     hit: int = 0
     peak: int = 0
     spent: int = 0
+    begun: int | None = None
     owner: Any = None
     matches: bytes | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from grape_lc.engine.simulator.hardware import Rating
 from grape_lc.engine.simulator.histogram import Histogram
 
 LATE_SHARE = 0.01
@@ -29,8 +30,13 @@ class Statistics:
         a preemption or a drop. early_tokens: those of open prompts.
         wasted_tokens: of these, such as no call took over.
     outcomes: how calls with an open prompt took it over, by name.
+    useful_tokens: what calls computed, or what was computed for them early: each of their tokens
+        once at most, and neither what the cache held nor what was computed again or for nobody.
+        useful_contexts: the tokens that these attended to, themselves among them, added up.
     drafted_tokens, accepted_tokens: computed as drafts, and of these the right ones.
-    preemptions, dropped: running calls, and open prompts, that gave up their KV.
+    preemptions, dropped, stripped: running calls, open prompts, and waiting calls with KV that they
+        had taken over, that gave up their KV.
+    peak_blocks: most KV blocks that were in use in one engine; cached ones are not.
     steps, held: steps that computed something, and empty ones that waited for a follower.
     busy_s: added up over steps. begun, ended: first arrival and last end of a program.
     """
@@ -52,10 +58,14 @@ class Statistics:
     recomputed_tokens: int = 0
     early_tokens: int = 0
     wasted_tokens: int = 0
+    useful_tokens: int = 0
+    useful_contexts: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     preemptions: int = 0
     dropped: int = 0
+    stripped: int = 0
+    peak_blocks: int = 0
     steps: int = 0
     held: int = 0
     busy_s: float = 0.0
@@ -68,8 +78,25 @@ class Statistics:
         """From the first arrival to the last end; 0 without programs."""
         return max(0.0, self.ended - self.begun) if self.programs else 0.0
 
-    def figures(self) -> dict[str, Any]:
-        """All figures as plain data, times in ms or s as their names say; None: nothing to say."""
+    def utilisation(self, rating: Rating, replicas: int = 1) -> float | None:
+        """MFU: useful operations over what the devices could have done; as ``bench.costs``."""
+        useful = (
+            self.useful_tokens * rating.per_token
+            + self.useful_contexts * rating.per_context
+            + self.output_tokens * rating.per_logit
+        )
+        could = rating.peak * replicas * self.makespan_s
+        return useful / could if could else None
+
+    def figures(
+        self, rating: Rating | None = None, *, replicas: int = 1, block_size: int = 16
+    ) -> dict[str, Any]:
+        """All figures as plain data, times in ms or s as their names say; None: nothing to say.
+
+        rating: of a replica. Without one a replica counts as one device, and MFU and bytes of KV
+        are None.
+        """
+        devices = replicas * (1 if rating is None else rating.devices)
 
         def spread(histogram: Histogram, scale: float) -> dict[str, float | None]:
             found: dict[str, float | None] = {"mean": histogram.mean}
@@ -101,6 +128,12 @@ class Statistics:
             "prompt_tokens": self.prompt_tokens,
             "cached_share": ratio(self.cached_tokens, self.prompt_tokens),
             "ahead_share": ratio(self.adopted_tokens, self.prompt_tokens),
+            "mfu": None if rating is None else self.utilisation(rating, replicas),
+            "accelerator_s_per_success": ratio(self.makespan_s * devices, self.programs_met),
+            "kv_bytes_peak": (
+                None if rating is None else self.peak_blocks * block_size * rating.kv_bytes
+            ),
+            "evictions": self.preemptions + self.dropped + self.stripped,
             "preemptions": self.preemptions,
             "dropped": self.dropped,
             "recomputed_tokens": self.recomputed_tokens,

@@ -65,6 +65,30 @@ def test_heads_are_in_the_cache_at_the_start():
     assert warmed.cached_tokens == 5 * 1024  # a role of 64 blocks for each of five calls
 
 
+def test_utilisation_is_useful_work_over_what_the_gpu_could_have_done():
+    rating = A100.rating
+    assert rating is not None
+    # The figures of an 8B model in bfloat16: two operations a weight, and 128 KiB of KV a token.
+    assert rating.per_token + rating.per_logit == pytest.approx(2 * 7.5e9, rel=0.01)
+    assert (rating.peak, rating.kv_bytes) == (312e12, 131072)
+    alone = simulate(stock(), A100, work("code"), Renewal(0.1), 1)
+    program = work("code").program(0)
+    tokens = sum(task.prompt + task.output - 1 for task in program.tasks)
+    assert alone.useful_tokens == tokens - alone.cached_tokens
+    figures = alone.figures(rating)
+    least = tokens * rating.per_token / (rating.peak * alone.makespan_s)
+    assert least < figures["mfu"] < 1.2 * least
+    assert figures["accelerator_s_per_success"] == pytest.approx(alone.makespan_s)
+    most = max(task.prompt + task.output for task in program.tasks)
+    assert most - 16 < figures["kv_bytes_peak"] / rating.kv_bytes < most + 16
+    twice = alone.figures(rating, replicas=2)
+    assert twice["mfu"] == pytest.approx(figures["mfu"] / 2)
+    assert alone.figures()["mfu"] is None
+    pair = machine("a100-40gb", "llama3-8b", tp=2).rating
+    assert pair is not None
+    assert (pair.devices, pair.peak, pair.kv_bytes) == (2, 624e12, 65536)
+
+
 def test_noise_is_drawn_from_the_seed():
     noisy = ArmConfig("noisy", OURS.config, EngineSettings(noise=0.2))
     one, again, other = (
