@@ -7,6 +7,7 @@ from rich.console import Console
 from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.matrix_tables import summary_table
 from grape_lc.bench.options import BenchSettings
+from grape_lc.bench.rates_table import rates_table
 from grape_lc.bench.tables import (
     figures_table,
     gains_table,
@@ -22,6 +23,9 @@ def show(settings: BenchSettings, result: BenchResult, console: Console) -> None
         _show_cell(settings, each, console)
     if len(result.cells) > 1 and any(each.gains for each in result.cells):
         console.print(summary_table(result, settings.base_arm()))
+    rates = rates_table(result)
+    if rates is not None:
+        console.print(rates)
     for cell, failures in result.failures.items():
         for run in failures:
             text = f"{cell}, repeat {run.repeat}, {run.arm} failed and is in no figure: {run.error}"
