@@ -1,3 +1,6 @@
+from dataclasses import fields
+from enum import StrEnum
+
 import pytest
 
 from grape_lc.bench.arms import parse_arm, parse_arms, tuned_name, with_budget
@@ -87,6 +90,17 @@ def test_each_mechanism_of_ours_can_be_taken_away_by_its_name(name: str):
     assert policy != PolicyConfig()
     # Plain values: they go to another process, and into the file.
     assert {type(value) for value in arm.grape.values()} <= {bool, str}
+
+
+def test_every_switch_is_a_mechanism_that_can_be_taken_away():
+    defaults = PolicyConfig()
+    switches = {
+        item.name
+        for item in fields(PolicyConfig)
+        if isinstance(getattr(defaults, item.name), bool | StrEnum)
+    }
+    # One only watches.
+    assert switches - {"validate"} == set(PLAIN)
 
 
 def test_mechanisms_and_settings_add_up():

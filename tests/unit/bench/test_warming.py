@@ -79,7 +79,7 @@ def test_a_warmed_arm_sends_the_heads_before_each_run_and_measures_none():
 
 @pytest.mark.parametrize("flow", [code_flow(), search_flow(), summary_flow(4)])
 def test_the_example_workflows_put_static_text_first(flow: TaskFlow):
-    """So an arm that reorders their prompts would have nothing to move."""
+    """So what a role is told is computed once for all programs."""
     heads = static_heads(flow)
     for task in flow.tasks:
         static = sum(
