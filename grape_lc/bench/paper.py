@@ -203,6 +203,8 @@ class Paper:
                 for arm in arms:
                     figures[arm].append(with_utilisation(next(found), point.place.setting))
             for arm, baseline in pairs(arms):
+                if point.copy_rate is not None and arm == OURS:
+                    continue  # it drafts nothing, and stands in the table already
                 yield from rows(point.cell(), figures, arm, baseline)
 
     def _job(self, point: _Point, arm: str, seed: int) -> Simulated:

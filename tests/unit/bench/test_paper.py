@@ -231,8 +231,8 @@ def test_the_whole_table_in_little_and_again_from_what_is_kept(tiny, tmp_path, m
     def never(*args):
         raise AssertionError("a kept simulation ran again")
 
-    monkeypatch.setattr(front.Simulated, "run", never)
-    monkeypatch.setattr(front.Saturated, "run", never)
+    monkeypatch.setattr(paper_jobs.Simulated, "run", never)
+    monkeypatch.setattr(paper_jobs.Saturated, "run", never)
     assert front.Paper(tiny, said.append, path).run() == table
 
 
