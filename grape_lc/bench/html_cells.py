@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from grape_lc.bench.html_input import Document, Pair, Place, Run
 from grape_lc.bench.metrics import RunRecord
-from grape_lc.bench.outcomes import BENCH_FIGURES
+from grape_lc.bench.outcomes import BENCH_FIGURES, shown
 from grape_lc.bench.recorded import run_of
-from grape_lc.bench.report import Figure, number
+from grape_lc.bench.report import Figure
 from grape_lc.errors import ConfigError
 
 OURS = "grape"
@@ -155,7 +155,7 @@ def figure_text(path: Sequence[str], value: float | None) -> str:
     """A figure as a text, with the digits that it is known to need, else four."""
     figure = _known(path)
     if figure is not None:
-        return number(value, figure.digits)
+        return shown(figure, value)
     return "-" if value is None else f"{value:.4g}"
 
 

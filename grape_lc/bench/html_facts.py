@@ -32,16 +32,16 @@ def facts_of(document: Document) -> Facts:
         environment.get("system"),
     ]
     main = [
-        ("command", _text(meta.get("command"))),
-        ("date", _text(meta.get("date"))),
+        ("command", _text(environment.get("command"))),
+        ("date", _text(environment.get("date"))),
         ("machine", ", ".join(_text(part) for part in machine if part is not None) or UNKNOWN),
         ("Python", _text(environment.get("python"))),
-        ("versions", _versions(environment.get("versions"))),
-        ("model", _model(meta, settings)),
+        ("versions", _versions(environment.get("versions", meta.get("version")))),
+        ("model", _model(settings)),
         ("equal answers", equal_text(document)),
     ]
     if not document.runs and not document.metrics:
-        # A map or a table of simulations has no engine, and no answers.
+        # A map or a table of simulations has no machine, and no answers.
         main = [fact for fact in main if fact[1] != UNKNOWN]
     return Facts(tuple(main), tuple(_flat(meta, "")))
 
@@ -67,15 +67,10 @@ def _part(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
-def _model(meta: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """What was asked for, or what the engines say that they serve."""
-    asked = meta.get("model") or settings.get("model")
-    if asked is not None:
-        return _text(asked)
-    engines = _part(meta, "engines").values()
-    told = [engine.get("model") for engine in engines if isinstance(engine, Mapping)]
-    names = list(dict.fromkeys(_text(name) for name in told if name is not None))
-    return ", ".join(names) or "the embedded model"
+def _model(settings: Mapping[str, Any]) -> str:
+    if "model" not in settings:
+        return UNKNOWN
+    return "the embedded model" if settings["model"] is None else _text(settings["model"])
 
 
 def _versions(versions: Any) -> str:

@@ -80,7 +80,12 @@ class Regime(_Entry):
 
 
 class Document(_Entry):
-    """A file of ``grape bench``, ``grape regimes`` or ``grape paper``; each has parts of it."""
+    """A file of ``grape bench``, ``grape regimes`` or ``grape paper``; each has parts of it.
+
+    regimes: points at which the answer before stands at the end of a prompt; head: those at which
+    it stands at its head. paper: rows of the paper's table; marks: what was aimed at; errors: how
+    far the simulator is from a real engine.
+    """
 
     meta: dict[str, Any] = {}
     metrics: list[Figures] = []
@@ -88,7 +93,10 @@ class Document(_Entry):
     pairs: list[Pair] = []
     equal: dict[str, Any] = {}
     regimes: list[Regime] = []
+    head: list[Regime] = []
     paper: list[dict[str, Any]] = []
+    marks: list[dict[str, Any]] = []
+    errors: dict[str, Any] | None = None
 
 
 def parse_document(data: Any, source: str) -> Document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from grape_lc.bench.attainment import THRESHOLD
 from grape_lc.bench.html_cells import Cell, figure_at, figure_title, whole_variants
 from grape_lc.bench.plots import MUTED, Plot, drawing, label, legend, line_styles, to_svg
 
@@ -16,9 +17,6 @@ PANELS = (
     ("tokens_per_s",),
 )
 """Paths of the figures that are drawn; those that nobody measured have no panel."""
-
-ENOUGH = 0.9
-"""Attainment that a rate must reach to count as carried."""
 
 _COLUMNS = 3
 
@@ -71,7 +69,7 @@ def rate_plot(workload: str, cells: Sequence[Cell], name: str) -> Plot | None:
                     label=label(variant),
                 )
             if path == ("goodput", "strict_share"):
-                axes.axhline(ENOUGH, color=MUTED, linewidth=0.8)
+                axes.axhline(THRESHOLD, color=MUTED, linewidth=0.8)
                 axes.set_ylim(0, 1.05)
             else:
                 axes.set_ylim(bottom=0)
@@ -81,5 +79,5 @@ def rate_plot(workload: str, cells: Sequence[Cell], name: str) -> Plot | None:
         svg = to_svg(figure, name, alt)
     caption = f"{workload} over the rate of arrivals, a point for each rate that was measured."
     if ("goodput", "strict_share") in panels:
-        caption += f" The thin line is {ENOUGH:.0%} of programs within the SLO."
+        caption += f" The thin line is {THRESHOLD:.0%} of programs within the SLO."
     return Plot(svg, caption, alt)

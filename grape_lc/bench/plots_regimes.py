@@ -42,10 +42,13 @@ def regime_plot(regimes: Sequence[Regime], metric: str, name: str) -> Plot | Non
     size = (max(5.0, panel[0] * len(loads) + 0.8), panel[1] * len(depths) + 0.6)
     with drawing() as figure_of:
         figure = figure_of(figsize=size, layout="constrained")
-        grid = figure.subplots(len(depths), len(loads), sharex=True, sharey=True, squeeze=False)
+        grid = figure.subplots(len(depths), len(loads), squeeze=False)
         for (row, depth), (column, rho) in product(enumerate(depths), enumerate(loads)):
             axes = grid[row][column]
             own = [point for point in points if (point.depth, point.rho) == (depth, rho)]
+            if not own:
+                axes.set_visible(False)
+                continue
             _draw(axes, own, outputs, statics)
             axes.set_title(f"depth {depth:g}, load {rho:g}", fontsize=9)
         figure.supxlabel("output tokens of a call", fontsize=9, color=INK)

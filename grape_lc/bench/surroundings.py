@@ -1,9 +1,12 @@
-"""The machine and the versions that something was measured with."""
+"""When, by which command, on which machine and with which versions something was measured."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ from grape_lc.bench.settings import installed_versions
 
 
 def environment(device: str) -> dict[str, Any]:
-    """The machine and the versions, for the JSON file."""
+    """The command, the time, the machine and the versions, for the JSON file."""
     return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),

@@ -86,10 +86,10 @@ def document(
             ]
     return {
         "meta": {
-            "command": "grape bench code --repeats 2",
-            "date": "2026-02-03",
             "settings": {"model": "a-model", "seed": 7, "slo": "ttft:400"},
             "environment": {
+                "command": "grape bench code --repeats 2",
+                "date": "2026-02-03",
                 "device": "cpu",
                 "processor": "A Processor",
                 "cores": 2,

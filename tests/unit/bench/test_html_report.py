@@ -103,6 +103,7 @@ def full() -> dict[str, Any]:
     return made | {
         "regimes": regimes(),
         "paper": [{"setting": "one", "paper": 3.8, "ours_tuned": None, "ci95": [1.0, 2.0]}],
+        "marks": [{"mark": "a mark", "met": True}],
     }
 
 
@@ -117,7 +118,10 @@ def page(text: str) -> Page:
 
 
 def test_every_section_is_there_and_the_contents_lead_to_it(page):
-    names = ("run", "glance", "losses", "rates", "cell-1", "cell-2", "regimes", "paper", "failures")
+    names = (
+        *("run", "glance", "losses", "rates", "cell-1", "cell-2"),
+        *("regimes", "paper", "marks", "failures"),
+    )
     assert tuple(page.sections) == names
     assert {ref.removeprefix("#") for ref in page.refs} >= set(names)
 
@@ -171,6 +175,7 @@ def test_losses_are_listed_those_of_grape_first(page):
     ours = [row for row in rows if row[0] == "grape"]
     assert [row[2] for row in ours] == ["final answer, p95 (s)", "TTFT, mean (ms)"]
     assert ours[1][5:] == ["programs", "40"]
+    assert any(row[0] == "agentic ITL, p95 (ms)" for row in rows)  # of the map
     assert [row[0] for row in rows if row[0] in {"vllm", "grape-static"}] == [
         "vllm",
         "grape-static",
@@ -212,16 +217,53 @@ def test_runs_that_failed_are_told(page):
     assert page.rows["failures"][1][2:] == ["9", "EngineDiedError: gone"]
 
 
-def test_maps_and_tables_of_simulations_need_no_runs():
-    page = page_of({"regimes": regimes(), "meta": {"command": "grape regimes"}})
-    assert set(page.sections) == {"run", "regimes"}
-    assert "8 of 32 points" in page.sections["regimes"]
-    page = page_of({"paper": [{"setting": "s", "paper": 3.8}, {"setting": "t", "more": [1, 2]}]})
-    assert page.rows["paper"] == [
-        ["setting", "paper", "more"],
-        ["s", "3.8", "-"],
-        ["t", "-", "[1, 2]"],
+def test_the_highest_rates_stand_below_the_curves(page):
+    head, *rows = page.rows["rates"]
+    assert head == ["workload", "variant", "max_rate", "ci95", "censored"]
+    assert [row[:3] for row in rows if row[1] == "grape"] == [["code", "grape", "0.5"]]
+    assert next(row for row in rows if row[1] == "vllm")[2] == "-"
+
+
+def test_a_map_needs_no_runs_and_its_losses_are_listed():
+    page = page_of({"regimes": regimes(), "meta": {"settings": {"model": "m"}}})
+    assert set(page.sections) == {"run", "losses", "regimes"}
+    assert [row[1] for row in page.rows["run"]] == ["m", "value", "m"]
+    assert "8 of 32 figures" in page.sections["regimes"]
+    assert len(page.rows["losses"]) == 1 + 8
+    assert {row[5] for row in page.rows["losses"][1:]} == {"▼worse 0.900 [0.850, 0.950]"}
+
+
+def test_points_with_the_variable_at_the_head_have_a_map_of_their_own():
+    head = [point for point in regimes() if point["ratio"] > 1 and point["depth"] == 2]
+    page = page_of({"regimes": head, "head": [p for p in head if p["rho"] == 0.5]})
+    assert len(page.figures["regimes"]) == 4
+    assert "no figure is shown to be worse at any point" in page.sections["losses"]
+
+
+def test_rows_of_the_papers_table_are_shown_by_their_names():
+    rows = [
+        {"arm": "grape", "ratio": 4.12345, "ci95": [4.0, 4.2], "paper": 3.8, "values": [1, 2]},
+        {"arm": "layout", "ratio": 1.0, "ci95": None, "paper": None, "more": True},
     ]
+    marks = [{"mark": "P95", "met": False, "lowest": {"value": 1.25, "rho": 0.5}}]
+    errors = {"rows": [{"arm": "grape", "error": 0.0521}], "left_out": {}}
+    page = page_of({"paper": rows, "marks": marks, "errors": errors})
+    assert page.rows["paper"] == [
+        ["arm", "ratio", "ci95", "paper"],
+        ["grape", "4.123", "[4, 4.2]", "3.8"],
+        ["arm", "error"],
+        ["grape", "0.0521"],
+        ["arm", "ratio", "ci95", "paper", "more"],
+        ["grape", "4.123", "[4, 4.2]", "3.8", "-"],
+        ["layout", "1", "-", "-", "yes"],
+    ]
+    assert page.rows["marks"][1] == ["P95", "no", "value 1.25, rho 0.5"]
+
+
+def test_tables_of_very_many_rows_are_cut_and_say_so():
+    page = page_of({"paper": [{"ratio": float(n)} for n in range(2_500)]})
+    assert len(page.rows["paper"]) == 1 + 2_000
+    assert "500 more rows are in the file" in page.sections["paper"]
 
 
 def test_names_and_texts_from_outside_are_escaped():
@@ -230,7 +272,7 @@ def test_names_and_texts_from_outside_are_escaped():
         run["programs"][0]["program"] = "_" + HOSTILE
     made["runs"].append({**failed_run("grape", HOSTILE), "workload": HOSTILE})
     made["pairs"] = [{**pair("grape", HOSTILE, 0.5, (0.4, 0.6)), "workload": HOSTILE}]
-    made["meta"]["command"] = HOSTILE
+    made["meta"]["environment"]["command"] = HOSTILE
     made["meta"][HOSTILE] = HOSTILE
     made["equal"]["baseline"] = HOSTILE
     made["regimes"] = [{**point, "metric": HOSTILE} for point in regimes()]
