@@ -2,16 +2,18 @@
 
 vLLM serves waiting calls by an integer, lower first, and calls of one integer as they arrived; when
 KV runs short it preempts the highest integer. Parrot (Lin et al., "Parrot: Efficient Serving of
-LLM-based Applications with Semantic Variable", OSDI 2024) orders the calls of programs by three
-rules, which the integer holds from its highest digit on::
+LLM-based Applications with Semantic Variable", OSDI 2024) serves the calls of programs by what it
+knows of their graphs. Of that, and of the order "deepest first", the integer holds from its highest
+digit on::
 
     objective   calls that the program's final answer needs are wanted soon; others (a log, a side
                 note) are only wanted some time, and come behind all of those. Parrot deduces the
                 same, from the outputs that an application asks for, back through its graph
     stage       of those the later stage first, so that programs that have begun come to an end
-    program     then by the arrival of their programs. So calls of one stage of one program, which
-                Parrot schedules as a group since it is the last of them that counts, stand beside
-                each other and are admitted one behind the other
+    program     then by the arrival of their programs, as Parrot's FIFO of applications. So calls of
+                one stage of one program stand beside each other and are admitted one behind the
+                other: those that feed the same call Parrot schedules as a group, since it is the
+                last of them that counts
 
 A stage is the number of calls between this one and the start of its program, on the longest path.
 The final answer is that of the last stage.
