@@ -11,7 +11,7 @@ from rich.console import Console
 
 from grape_lc.bench.arms import Arm, with_budget
 from grape_lc.bench.engine_pool import EngineOf, EnginePool
-from grape_lc.bench.footing import Saturations
+from grape_lc.bench.footing import footing_of
 from grape_lc.bench.matrix import BenchResult, Cell, CellResult, Footing
 from grape_lc.bench.matrix_progress import MatrixProgress
 from grape_lc.bench.options import BenchSettings
@@ -99,16 +99,12 @@ def _measured(bench: Workbench) -> BenchResult:
     So each budget of a sweep is started as seldom as may be.
     """
     cells = cells_of(bench.settings)
-    saturations = Saturations(bench)
-    footings = {workload: saturations.footing(workload) for workload in _workloads(cells)}
+    workloads = bench.settings.parsed_workloads()
+    footings = {workload: footing_of(bench, workload) for workload in workloads}
     sweeps = {cell: _sweep(bench, cell, footings[cell.workload]) for cell in cells}
     return BenchResult(
         tuple(_compare(bench, cell, footings[cell.workload], *sweeps[cell]) for cell in cells)
     )
-
-
-def _workloads(cells: tuple[Cell, ...]) -> list[str]:
-    return list(dict.fromkeys(cell.workload for cell in cells))
 
 
 def _sweep(
