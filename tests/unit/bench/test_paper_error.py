@@ -4,7 +4,10 @@ import json
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from grape_lc import cli
+from grape_lc.bench import paper_jobs
 from grape_lc.bench.arms import TUNED
 from grape_lc.bench.paper import Table
 from grape_lc.bench.paper_error import Cost, simulator_errors
@@ -111,3 +114,29 @@ def test_drafting_is_left_out_and_told(tmp_path, cost):
 def test_a_file_without_runs_is_refused(tmp_path, cost):
     with pytest.raises(ConfigError, match="no raw runs"):
         simulator_errors(written(tmp_path, []), cost)
+
+
+def test_the_command_prints_the_error_beside_the_table(tmp_path, cost, monkeypatch):
+    tiny = PaperSettings(
+        programs=2, seeds=2, loads=(0.7,), sweep=(512,), settings=(0,), workloads=("search",),
+        ablated=(), copy_rates=(),
+    )  # fmt: skip
+    monkeypatch.setattr(PaperSettings, "quick", classmethod(lambda cls: tiny))
+    monkeypatch.setattr(paper_jobs, "SATURATING", 8)
+    out = tmp_path / "paper.json"
+    found = CliRunner().invoke(
+        cli.app,
+        [
+            "paper", "--quick", "--programs", "3", "--jobs", "1", "--json", str(out),
+            "--resume", str(tmp_path / "kept.jsonl"), "--record",
+            str(written(tmp_path, [a_run("vllm")])), "--cost", str(cost.file),
+            "--kv-blocks", str(cost.kv_blocks), "--block-size", str(cost.block_size),
+        ],
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert "error against a real engine" in found.output
+    document = json.loads(out.read_text())
+    assert document["meta"]["settings"]["programs"] == 3
+    assert document["errors"]["rows"]
+    assert len(document["marks"]) > 10
+    assert (tmp_path / "kept.jsonl").exists()
