@@ -23,7 +23,7 @@ from grape_lc.bench.paper_options import (
     Setting,
     spelled,
 )
-from grape_lc.bench.paper_rows import Cell, Row, rows, with_utilisation
+from grape_lc.bench.paper_rows import Cell, Row, rows
 from grape_lc.bench.simulate import Figures, Trial, choose, tuned
 from grape_lc.bench.simulation_options import SimulationSettings
 
@@ -201,7 +201,7 @@ class Paper:
             figures: dict[str, list[Figures]] = {arm: [] for arm in arms}
             for _ in range(self._settings.seeds):
                 for arm in arms:
-                    figures[arm].append(with_utilisation(next(found), point.place.setting))
+                    figures[arm].append(next(found))
             for arm, baseline in pairs(arms):
                 if point.copy_rate is not None and arm == OURS:
                     continue  # it drafts nothing, and stands in the table already

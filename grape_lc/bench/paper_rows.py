@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from grape_lc.bench.intervals import Ratio, paired_ratio, pooled_ratio
-from grape_lc.bench.paper_options import DEFAULT, Setting
+from grape_lc.bench.paper_options import DEFAULT
 from grape_lc.bench.simulate import Figures
-from grape_lc.engine.simulator.hardware import GPUS, MODELS
 
 
 class Metric(NamedTuple):
@@ -143,18 +142,3 @@ def rows(
         )
         for metric in METRICS
     ]
-
-
-def with_utilisation(figures: Figures, setting: Setting) -> Figures:
-    """Figures and ``mfu``: operations that were needed, of the peak's over the makespan.
-
-    Needed is each prompt or answer token once; recomputed ones and wasted early ones are not.
-    Two operations a weight and token; attention's own are left out. None for an empty run.
-    """
-    gpu, model = GPUS[setting.hardware], MODELS[setting.model]
-    span = figures["makespan_s"]
-    needed = figures["computed_tokens"] - figures["recomputed_tokens"] - figures["wasted_tokens"]
-    flops = 2 * (
-        model.block_weights * needed + model.head_weights * (figures["tokens_per_s"] or 0.0) * span
-    )
-    return {**figures, "mfu": flops / (span * gpu.flops * setting.tp) if span else None}
