@@ -24,7 +24,7 @@ DEFAULT_RATES = "0.85x"
 
 QUICK: Mapping[str, Any] = {
     "arms": "vllm-opt,grape",
-    "programs": 3,
+    "programs": 2,
     "repeats": 2,
     "max_tokens": 16,
 }
