@@ -31,6 +31,7 @@ _SOURCES = (
     "scheduler",
     "engine/vllm_settings.py",
     "bench/arms.py",
+    "bench/settings.py",
     "bench/simulate.py",
     "bench/simulation_options.py",
 )
