@@ -120,9 +120,9 @@ def count_tool_calls(states: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
     ``tool_failures``: those that failed. ``tool_duplicates``: those with the arguments of an
     earlier call of the same program that had succeeded; one that is made again since it
-    failed is none. Nothing is counted where no state tells of tool calls.
+    failed is none. Nothing is counted where no state tells of a call.
     """
-    if not any("tool_calls" in state for state in states.values()):
+    if not any(state.get("tool_calls") for state in states.values()):
         return {}
     calls = failures = duplicates = 0
     for state in states.values():

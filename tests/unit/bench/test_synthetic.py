@@ -207,4 +207,4 @@ def test_tool_calls_are_counted_by_program():
         "tool_failures": 3,
         "tool_duplicates": 2,
     }
-    assert count_tool_calls({"c": {}}) == count_tool_calls({}) == {}
+    assert count_tool_calls({"c": {}, "d": {"tool_calls": []}}) == count_tool_calls({}) == {}
