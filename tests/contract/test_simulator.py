@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from vllm import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request as VllmRequest
 
 from grape_lc.engine import vllm_messages as messages
 from grape_lc.engine.simulator.arrivals import Renewal
 from grape_lc.engine.simulator.cluster import Cluster
+from grape_lc.engine.simulator.drafting import NO_MATCH, Drafting
 from grape_lc.engine.simulator.engine import Engine
 from grape_lc.engine.simulator.messages import Append, Open, Submit
 from grape_lc.engine.simulator.requests import Request
@@ -81,13 +83,19 @@ def workload(seed: int) -> list[tuple[float, int, int, int, int]]:
     return calls
 
 
-def simulated(calls: Any, blocks: int, policy: str) -> tuple[list[StepRecord], Statistics]:
+def simulated(
+    calls: Any, blocks: int, policy: str, drafting: Drafting | None = None
+) -> tuple[list[StepRecord], Statistics]:
     records: list[StepRecord] = []
     statistics, clock = Statistics(), Clock()
     engine = Engine(
         0,
         EngineSettings(
-            max_tokens=BUDGET, rows=ROWS, by_priority=policy == "priority", validate=True
+            max_tokens=BUDGET,
+            rows=ROWS,
+            by_priority=policy == "priority",
+            drafting=drafting,
+            validate=True,
         ),
         PolicyConfig.from_mapping(PLAIN),
         cost=LinearCost(1.0),
@@ -117,16 +125,68 @@ def tokens(number: int, prefix: int, shared: int, own: int) -> list[int]:
     return first + [3 + (number * 37 + place * 11 + 450) % 900 for place in range(own)]
 
 
+class Drafter:
+    """A worker that finds in each answer the drafts that the simulated engine finds."""
+
+    def __init__(self, scheduler: Any, calls: Any, drafting: Drafting) -> None:
+        self._scheduler = scheduler
+        self._tokens = drafting.tokens
+        self._matches = {
+            f"r{number}": drafting.matches(answer, f"drafts 0 {1000 + number}")
+            for number, (*_, answer) in enumerate(calls)
+        }
+        self.padded = 0
+
+    def execute(self, step: Any) -> ModelRunnerOutput:
+        ids = list(step.num_scheduled_tokens)
+        sampled: list[list[int]] = []
+        for key in ids:
+            request = self._scheduler.requests[key]
+            drafts = step.scheduled_spec_decode_tokens.get(key, ())
+            if request.num_computed_tokens - len(drafts) < request.num_tokens:
+                sampled.append([])
+                continue
+            if -1 in drafts:
+                self.padded += 1
+            place = request.num_output_tokens
+            right = min(len(drafts), self._matches[key][place]) if place else 0
+            sampled.append([5] * (1 + right))
+        places = {key: index for index, key in enumerate(ids)}
+        return ModelRunnerOutput(ids, places, sampled)
+
+    def drafts(self, result: ModelRunnerOutput) -> DraftTokenIds:
+        """For the step that follows, of the calls that just got a token."""
+        found = {}
+        for key, got in zip(result.req_ids, result.sampled_token_ids, strict=True):
+            request = self._scheduler.requests.get(key)
+            if got and request is not None:
+                match = self._matches[key][request.num_output_tokens] != NO_MATCH
+                found[key] = [7] * self._tokens if match else []
+        return DraftTokenIds(list(found), list(found.values()))
+
+
 def stock(
-    model: Any, calls: Any, blocks: int, policy: str, times: list[float]
+    model: Any,
+    calls: Any,
+    blocks: int,
+    policy: str,
+    times: list[float],
+    drafting: Drafting | None = None,
 ) -> list[dict[str, int]]:
     """The steps of vLLM's scheduler, each begun at the time given."""
     kind = next(kind for kind in KINDS if kind.name == "sync-v1")
     kind = dataclasses.replace(kind, scheduler=type("Stock", (Watched, Scheduler), {}))
     scheduler = make_scheduler(
-        model, kind, blocks=blocks, step_tokens=BUDGET, rows=ROWS, policy=policy
+        model,
+        kind,
+        blocks=blocks,
+        step_tokens=BUDGET,
+        rows=ROWS,
+        policy=policy,
+        drafts=drafting.tokens if drafting is not None else 0,
     )
-    worker = Worker(scheduler, kind)
+    drafter = Drafter(scheduler, calls, drafting) if drafting is not None else None
+    worker = drafter or Worker(scheduler, kind)
     steps, waiting = [], list(enumerate(calls))
     for now in times:
         while waiting and waiting[0][1][0] <= now:
@@ -144,7 +204,11 @@ def stock(
             )
         planned = scheduler.schedule()
         steps.append(dict(planned.num_scheduled_tokens))
-        scheduler.update_from_output(planned, worker.execute(planned))
+        result = worker.execute(planned)
+        scheduler.update_from_output(planned, result)
+        if drafter is not None:
+            scheduler.update_draft_token_ids(drafter.drafts(result))
+            assert not drafter.padded, "the simulator does not pad"
     assert not scheduler.requests
     return steps
 
@@ -161,6 +225,21 @@ def test_plain_steps_are_those_of_vllm(model_config_dir, policy, blocks, seed):
     for record, step in zip(records, theirs, strict=True):
         assert record.ran == step, record.step
     assert statistics.cached_tokens > 0
+    if blocks == 26:
+        assert statistics.preemptions > 0, "the comparison covers preemption"
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize(("blocks", "seed"), [(26, 0), (200, 0), (200, 2)])
+def test_steps_with_drafts_are_those_of_vllm(model_config_dir, policy, blocks, seed):
+    drafting = Drafting(3, copy_rate=0.6, run=8.0, accident=0.2)
+    calls = workload(seed)
+    records, statistics = simulated(calls, blocks, policy, drafting)
+    times = [record.snapshot["now"] for record in records]
+    theirs = stock(model_config_dir, calls, blocks, policy, times, drafting)
+    for record, step in zip(records, theirs, strict=True):
+        assert record.ran == step, record.step
+    assert 0 < statistics.accepted_tokens < statistics.drafted_tokens
     if blocks == 26:
         assert statistics.preemptions > 0, "the comparison covers preemption"
 
