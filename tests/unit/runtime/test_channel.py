@@ -30,7 +30,12 @@ def test_who_sends_never_waits_for_the_reader(ends: tuple[Channel, socket.socket
     """Megabytes beyond the socket's buffer, while nobody reads; then all of it, in order."""
     channel, theirs = ends
     sent = [bytes([65 + n]) * 500_000 + b"\n" for n in range(20)]
-    sender = threading.Thread(target=lambda: [channel.write(line) for line in sent], daemon=True)
+
+    def send() -> None:
+        for line in sent:
+            channel.write(line)
+
+    sender = threading.Thread(target=send, daemon=True)
     sender.start()
     sender.join(60)
     assert not sender.is_alive(), "it waits for a reader"
