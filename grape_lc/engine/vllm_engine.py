@@ -79,7 +79,8 @@ def _token(found: Any) -> tuple[str, float]:
 class VLLMEngine(RequestMaker):
     """Owns an ``AsyncLLM``. Every method runs on the event loop that serves the calls.
 
-    model: local path or hub name. scheduler: ``grape`` (ours) or ``stock`` (vLLM's, untouched).
+    model: local path or hub name. scheduler: ``grape`` (ours) or ``stock`` (vLLM's own, whose use
+    of KV is counted).
     args: any further vLLM engine argument; ``grape`` holds settings of our scheduler.
 
     Raises ConfigError for arguments that vLLM does not know or that contradict each other.
