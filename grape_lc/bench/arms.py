@@ -15,8 +15,9 @@
     grape-NAME      without one mechanism of ours; several may go: grape-static-incremental
     KIND:a=1,b=no   the same with settings of its own
 
-A setting is one of our scheduler (where it is ours) or one of the engine arguments below. Names of
-mechanisms, and what each is when it is off, are those of ``PLAIN``.
+A setting is one of our scheduler (where it is ours), one of the engine arguments below, or
+``order`` (where calls are ranked). Names of mechanisms, and what each is when it is off, are those
+of ``PLAIN``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
+from grape_lc.bench.ranking import Order
 from grape_lc.bench.settings import DRAFT
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler.settings import PLAIN, PolicyConfig, Rule
@@ -83,6 +85,7 @@ class Arm:
     piped: whether our scheduler is in the engine for its open prompts alone.
     released: whether the flow's driver makes the calls, in the place of the graph.
     layout: whether prompts are in the order that a prefix cache serves best.
+    order: what calls that carry a priority are ordered by first; see ``ranking``.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Arm:
     piped: bool = False
     released: bool = False
     layout: bool = False
+    order: Order = "stage"
 
     @property
     def plain(self) -> bool:
@@ -137,7 +141,7 @@ def parse_arm(text: str) -> Arm:
     """
     head, _, rest = text.partition(":")
     base = _base(head)
-    engine, grape = dict(base.engine), dict(base.grape)
+    engine, grape, order = dict(base.engine), dict(base.grape), base.order
     ours = {item.name for item in fields(PolicyConfig)} if base.scheduler == "grape" else set()
     for setting in filter(None, rest.split(",")):
         name, equals, value = setting.partition("=")
@@ -147,14 +151,16 @@ def parse_arm(text: str) -> Arm:
             grape[name] = _value(value)
         elif name in _ENGINE_SETTINGS:
             engine[name] = _checked(text, name, _value(value))
+        elif name == "order" and base.ranked:
+            order = _order(text, value)
         else:
-            known = ", ".join([*sorted(ours), *_ENGINE_SETTINGS])
+            known = ", ".join([*sorted(ours), *_ENGINE_SETTINGS, *(["order"] * base.ranked)])
             raise ConfigError(f"arm {text!r} has no setting {name!r}; there are: {known}")
     try:
         PolicyConfig.from_mapping(grape)
     except ValueError as error:
         raise ConfigError(f"arm {text!r}: {error}") from error
-    return _fitting(replace(base, name=text, engine=engine, grape=grape))
+    return _fitting(replace(base, name=text, engine=engine, grape=grape, order=order))
 
 
 def _base(head: str) -> Arm:
@@ -227,6 +233,13 @@ def _checked(arm: str, name: str, value: Any) -> Any:
             f"arm {arm!r}: {name} is a number from {least} to {_MOST}, not {value!r:.40}"
         )
     return value
+
+
+def _order(arm: str, value: str) -> Order:
+    for order in get_args(Order):
+        if value == order:
+            return cast(Order, order)
+    raise ConfigError(f"arm {arm!r}: order is {' or '.join(get_args(Order))}, not {value!r:.40}")
 
 
 def parse_arms(text: str) -> tuple[Arm, ...]:

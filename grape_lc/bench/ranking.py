@@ -15,6 +15,9 @@ digit on::
                 other: those that feed the same call Parrot schedules as a group, since it is the
                 last of them that counts
 
+With ``order="program"`` the last two digits change places, which is closer to Parrot's FIFO: first
+all calls of the program that came first.
+
 A stage is the number of calls between this one and the start of its program, on the longest path.
 The final answer is that of the last stage.
 """
@@ -24,12 +27,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from grape_lc.bench.collect import MeasuredEngine, current_program
 from grape_lc.engine.base import CallDelta, CallRequest, EngineClient
 from grape_lc.flow.taskflow import Task, TaskFlow
 from grape_lc.flow.variables import InputVar
+
+Order = Literal["stage", "program"]
+"""The digit behind the objective."""
 
 PROGRAMS = 1 << 32
 """Programs of one run that have priorities of their own."""
@@ -52,14 +58,16 @@ FIRST = Standing(0, awaited=True)
 """That of a call of which nothing is known."""
 
 
-def priority(standing: Standing, program: int) -> int:
+def priority(standing: Standing, program: int, order: Order = "stage") -> int:
     """vLLM's priority of a call; lower goes first.
 
     program: number of its program in the order of arrival, from 0.
     """
-    late = STAGES - 1 - min(standing.stage, STAGES - 1)
+    late, program = STAGES - 1 - min(standing.stage, STAGES - 1), min(program, PROGRAMS - 1)
     objective = 0 if standing.awaited else 1
-    return (objective * STAGES + late) * PROGRAMS + min(program, PROGRAMS - 1)
+    if order == "program":
+        return (objective * PROGRAMS + program) * STAGES + late
+    return (objective * STAGES + late) * PROGRAMS + program
 
 
 def standings(flow: TaskFlow) -> dict[str, Standing]:
@@ -91,8 +99,9 @@ class RankedEngine(MeasuredEngine):
     task: the n-th call of a node is taken for its n-th task, ``node#n`` or ``node[n-1]``.
     """
 
-    def __init__(self, engine: EngineClient, flow: TaskFlow) -> None:
+    def __init__(self, engine: EngineClient, flow: TaskFlow, order: Order = "stage") -> None:
         super().__init__(engine)
+        self._order = order
         self._standings = standings(flow)
         self._arrived: dict[str | None, int] = {}
         self._made: Counter[tuple[str | None, str]] = Counter()
@@ -116,7 +125,7 @@ class RankedEngine(MeasuredEngine):
                 node = request.label or ""
                 self._made[program, node] += 1
                 standing = self._of_node(node, self._made[program, node])
-        return request.model_copy(update={"priority": priority(standing, number)})
+        return request.model_copy(update={"priority": priority(standing, number, self._order)})
 
     def _of_node(self, node: str, call: int) -> Standing:
         """The standing of a node's n-th call in a program, counted from 1."""

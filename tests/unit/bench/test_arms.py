@@ -73,6 +73,11 @@ def test_settings_of_one_arm_may_hold_commas_between_arms():
         ("grape:backlog_share=Infinity", "'backlog_share' must be a number <= 1e+09"),
         ("vllm:chunk=8", "has no setting 'chunk'"),
         ("vllm,chunk=8", "no arm 'chunk=8'"),
+        ("vllm-opt:order=first", "order is stage or program, not 'first'"),
+        ("vllm-opt:speed=1", "enable_prefix_caching, long_prefill_token_threshold"),
+        ("vllm-opt:speed=1", ", order"),
+        ("grape:order=stage", "has no setting 'order'"),
+        ("vllm-opt+pipe:order=stage", "has no setting 'order'"),
     ],
 )
 def test_what_is_no_arm_is_refused_with_what_there_is(text: str, said: str):
@@ -178,6 +183,13 @@ def test_layout_alone_is_the_tuned_one_with_it():
     short, long = parse_arms("layout,vllm-opt+layout")
     assert (short.kind, short.layout, short.ranked) == (long.kind, long.layout, long.ranked)
     assert tuned_name(parse_arms("layout,vllm-opt+pipe,vllm-opt,grape")) == "vllm-opt"
+
+
+def test_ranked_arms_may_order_calls_by_program_first():
+    arms = parse_arms("vllm-opt,vllm-opt:order=program,warm:order=program")
+    assert [arm.order for arm in with_budget(arms, 96)] == ["stage", "program", "program"]
+    # The engine is the same.
+    assert arms[0].engine_args() == arms[1].engine_args()
 
 
 def test_pieces_fit_into_a_step_beside_decodes():

@@ -81,6 +81,16 @@ def test_objective_goes_before_stage_and_stage_before_program():
     assert ordered == sorted(calls, key=lambda call: (not call[0], -call[1], call[2]))
 
 
+def test_by_program_the_first_to_come_is_served_before_the_next():
+    calls = list(product((True, False), range(5), range(4)))
+    ordered = sorted(
+        calls, key=lambda call: priority(Standing(call[1], call[0]), call[2], "program")
+    )
+    assert ordered == sorted(calls, key=lambda call: (not call[0], call[2], -call[1]))
+    assert priority(Standing(1 << 40, awaited=False), 1 << 40, "program") <= MOST
+    assert priority(Standing(0, awaited=False), 1 << 40, "program") <= MOST
+
+
 def test_siblings_of_a_program_stand_together():
     calls = [(program, sibling) for sibling in range(3) for program in range(3)]
     standing = Standing(2, awaited=True)

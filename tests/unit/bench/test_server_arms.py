@@ -47,6 +47,12 @@ def test_with_layout_calls_keep_their_ranks():
     assert [call.priority for call in measured] == expected
 
 
+def test_calls_are_ranked_in_the_order_of_the_arm():
+    measured = requests(run("vllm-opt:order=program"))[CALLS:]
+    expected = [priority(Standing(stage, awaited=True), 0, "program") for stage in range(CALLS)]
+    assert [call.priority for call in measured] == expected
+
+
 @pytest.mark.parametrize("arm", ["vllm", "vllm-opt+pipe", "grape"])
 @pytest.mark.parametrize("fixed", [False, True])
 def test_answers_of_fixed_length_ignore_the_end_of_text(arm: str, fixed: bool):
