@@ -64,7 +64,14 @@ def show(graph: Any, state: Mapping[str, Any]) -> None:
 
 
 def _texts(written: Mapping[str, Any]) -> list[str]:
-    values = [
-        v for value in written.values() for v in (value if isinstance(value, list) else [value])
-    ]
-    return [value for value in values if isinstance(value, str)]
+    """The texts that a node writes, those in lists and objects too; one that is the same once."""
+    values: list[Any] = []
+    for value in written.values():
+        match value:
+            case list():
+                values += value
+            case dict():
+                values += value.values()
+            case _:
+                values.append(value)
+    return list(dict.fromkeys(value for value in values if isinstance(value, str)))

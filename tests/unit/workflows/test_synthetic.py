@@ -323,6 +323,9 @@ def test_the_command_prints_every_note(capsys: pytest.CaptureFixture[str]):
     synthetic.main(["--llm", RECORDER, "--task", "1", "--axes", axes])
     out = capsys.readouterr().out
     assert synthetic.load_tasks()[1].text in out
+    for stage in (1, 2, 3):
+        assert out.count(f"## stage_{stage}\n\n<{stage}>\n\n") == 1
+    assert out.count("## look_up_") == 2
     assert out.endswith("## stage_3\n\n<3>\n\n")
 
 
