@@ -118,7 +118,9 @@ def _sweep(
     comparison = bench.compare(sweep_part(cell), cell, arms, programs, footing.kv_blocks)
     trials = tuple(Trial(arm.budget, comparison.metrics(arm.name)) for arm in arms)
     choice = choose(trials)
-    bench.show(sweep_table(trials, choice))
+    table = sweep_table(trials, choice)
+    table.title = f"{cell}: {table.title}"
+    bench.show(table)
     bench.say(f"{cell}: {choice}")
     return trials, choice
 

@@ -33,6 +33,7 @@ def summary_table(result: BenchResult, base: str) -> Table:
         for arm, gains in each.gains.items():
             ratios = {gain.key: gain.ratio for gain in gains}
             table.add_row(str(each.cell), arm, *(_cell(ratios.get(key)) for key in SUMMARY))
+        table.add_section()
     return table
 
 

@@ -9,7 +9,6 @@ import typer
 
 from grape_lc.bench.settings import installed_device
 from grape_lc.cli.common import (
-    Data,
     Dtype,
     MaxTokens,
     Model,
@@ -26,7 +25,11 @@ from grape_lc.cli.common import (
 def bench(
     context: typer.Context,
     workloads: Annotated[
-        str, typer.Option(help="Example workflows, separated by commas: code, summary, search.")
+        str,
+        typer.Option(
+            help="code, summary, search or synthetic, separated by commas, with axes if need be: "
+            "synthetic:depth=8,fan_out=2"
+        ),
     ] = "code,summary,search",
     variants: Annotated[
         str,
@@ -69,7 +72,13 @@ def bench(
             help="eos: an answer ends where the model ends it; fixed: it has --max-tokens."
         ),
     ] = "eos",
-    data: Data = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSONL file, or a folder with livecode.jsonl, papers.jsonl and hotpotqa.jsonl, of "
+            "which each workload takes its own."
+        ),
+    ] = None,
     quick: Annotated[
         bool,
         typer.Option(

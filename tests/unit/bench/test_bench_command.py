@@ -106,6 +106,7 @@ def test_cells_at_one_rate_each_have_a_sweep_of_their_own():
     got, text, bed = matrix(chosen)
     assert [each.choice is not None for each in got.cells] == [True, True]
     assert "code at 20/s: vllm-opt takes max_num_batched_tokens = 64" in text
+    assert "code at 50/s: vllm-opt at each token budget" in text
     # Two sweeps and two comparisons on the same engine, whatever the arm is called.
     assert sum(line.startswith("open") for line in bed.log) == 2
     summary = text[text.rindex("against vllm-opt, over repeats") :]
