@@ -26,7 +26,6 @@ from grape_lc.engine.simulator.layout import history_first
 from grape_lc.engine.simulator.programs import Workload
 from grape_lc.engine.simulator.recorded import Recorded, from_record
 from grape_lc.engine.simulator.settings import EngineSettings, fitting
-from grape_lc.engine.simulator.shapes import SHAPES
 from grape_lc.engine.simulator.simulation import ArmConfig, saturated_rate, simulate
 from grape_lc.engine.vllm_settings import DriverSettings
 from grape_lc.errors import ConfigError
@@ -78,7 +77,7 @@ class _Job(NamedTuple):
             recorded = from_record(settings.record, run=settings.record_run)
             arrivals, count = recorded.arrivals, len(recorded.programs)
             return _simulate(self, machine, recorded, arrivals, count, record)
-        shape = SHAPES[settings.workload]
+        shape = settings.shape()
         if settings.closed is not None:
             arrivals = Closed(settings.closed)
         else:
@@ -122,7 +121,7 @@ def _saturate(job: _Job) -> float:
     return saturated_rate(
         arm_config(job.arm, settings),
         settings.machine(),
-        Workload(SHAPES[settings.workload], job.seed),
+        Workload(settings.shape(), job.seed),
         replicas=settings.replicas,
         host=HostSettings(hop_s=settings.hop_s),
     )

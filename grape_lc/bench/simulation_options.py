@@ -10,8 +10,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grape_lc.bench.arms import BUDGET, TUNED, Arm, parse_arms, tuned_name
+from grape_lc.bench.synthetic_shape import workload_shape
 from grape_lc.engine.simulator.hardware import GPUS, MODELS, Machine, machine
-from grape_lc.engine.simulator.shapes import SHAPES
+from grape_lc.engine.simulator.programs import Shape
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler.cost import LinearCost
 
@@ -19,7 +20,8 @@ from grape_lc.scheduler.cost import LinearCost
 class SimulationSettings(BaseModel):
     """A simulated comparison; checked when made. See ``docs/simulator.md`` for each of them.
 
-    workload: a shape. record, record_run: a recorded run in its place, and its place in the file.
+    workload: a shape by its name, or ``synthetic:axis=value``. record, record_run: a recorded run
+        in its place, and its place in the file.
     hardware, model, tp, link: the machine. cost: a fitted F in the place of its own.
     kv_blocks, block_size: the pool; None: what the machine has room for.
     rho: load, relative to the saturated rate of the tuned vllm-opt. rate: programs a second, in
@@ -66,8 +68,10 @@ class SimulationSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> SimulationSettings:
-        if self.workload not in SHAPES:
-            raise ValueError(f"unknown workload {self.workload!r}; known: {', '.join(SHAPES)}")
+        try:
+            self.shape()
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
         if self.cost is not None and self.kv_blocks is None:
             raise ValueError("a fitted cost says nothing about memory: name kv_blocks too")
         if any(budget < 1 for budget in self.sweep):
@@ -76,6 +80,10 @@ class SimulationSettings(BaseModel):
         if self.base is not None and self.base not in names:
             raise ValueError(f"base {self.base!r} is none of the arms {', '.join(names)}")
         return self
+
+    def shape(self) -> Shape:
+        """What the programs are like."""
+        return workload_shape(self.workload)
 
     def parsed_arms(self) -> tuple[Arm, ...]:
         """The arms, in the order of their columns."""

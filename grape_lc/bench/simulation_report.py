@@ -39,7 +39,7 @@ FIGURES = (
     Figure("programs within their targets", ("programs_met",), 4, False),
     Figure("goodput (programs/s)", ("goodput_per_s",), 4, False),
     Figure("accelerator s per program within its targets", ("accelerator_s_per_success",), 3, True),
-    Figure("model FLOPs utilisation", ("mfu",), 4, False),
+    Figure("model FLOPs utilisation", ("mfu",), 4, None),
     Figure("evictions", ("evictions",), 0, None),
     Figure("preemptions", ("preemptions",), 0, None),
     Figure("open prompts dropped", ("dropped",), 0, None),

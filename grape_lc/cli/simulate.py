@@ -15,7 +15,10 @@ from grape_lc.errors import ConfigError
 def simulate(
     workload: Annotated[
         str,
-        typer.Option(help="code, code-short, summary, summary-first, search or mapreduce."),
+        typer.Option(
+            help="code, code-short, summary, summary-first, search or mapreduce; or "
+            "synthetic:depth=8,fan_out=2, with axes as in grape bench."
+        ),
     ] = "code",
     record: Annotated[
         Path | None,
