@@ -35,7 +35,8 @@ EngineOf = Callable[[Arm, dict[str, Any]], BenchEngine]
 def engine_key(arm: Arm, shared: Mapping[str, Any]) -> str:
     """Names an engine: arms with the same key can be served by the same one."""
     args = {"scheduler": arm.scheduler, **shared, **arm.engine_args()}
-    return json.dumps(args, sort_keys=True, default=str)
+    given = {name: value for name, value in args.items() if value is not None}  # None: as without
+    return json.dumps(given, sort_keys=True, default=str)
 
 
 class EnginePool:

@@ -1,6 +1,6 @@
 import pytest
 
-from grape_lc.bench.arms import parse_arm
+from grape_lc.bench.arms import BUDGET, parse_arm
 from grape_lc.bench.engine_pool import EnginePool, engine_key
 from grape_lc.bench.examples import load_example
 from grape_lc.bench.pooled_server import PooledServer
@@ -12,6 +12,7 @@ VLLM, TUNED, WARM, OURS = map(parse_arm, ("vllm", "vllm-opt", "warm", "grape"))
 
 def test_what_makes_engines_different():
     assert engine_key(TUNED, {"dtype": "float32"}) == engine_key(WARM, {"dtype": "float32"})
+    assert engine_key(TUNED, {}) == engine_key(parse_arm(f"vllm-opt:{BUDGET}=none"), {})
     keys = {
         engine_key(arm, shared)
         for arm in (VLLM, OURS, parse_arm("grape:chunk=4"), parse_arm("vllm+draft"))
