@@ -138,6 +138,8 @@ def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
     other = sorted(set(arm.engine) - simulated)
     if arm.layout and settings.record is not None:
         raise ConfigError(f"arm {arm.name!r}: a recorded run has prompts of one order only")
+    if arm.order != "stage":
+        raise ConfigError(f"arm {arm.name!r}: the simulator ranks calls by their stage first")
     if other or arm.engine.get("enable_prefix_caching") is False:
         raise ConfigError(f"arm {arm.name!r}: the simulator has prefix caching and no {other}")
     if arm.scheduler == OURS:

@@ -264,6 +264,11 @@ def test_a_recorded_run_has_one_order_of_prompts(tmp_path):
         front.arm_config(parse_arm("layout"), settings)
 
 
+def test_calls_are_ranked_by_stage_first_only():
+    with pytest.raises(ConfigError, match="the simulator ranks calls by their stage first"):
+        front.arm_config(parse_arm("vllm-opt:order=program"), SimulationSettings(jobs=1))
+
+
 def test_gains_are_paired_by_seed():
     def figures(itl: float, speed: float) -> front.Figures:
         return {"agentic_itl_ms": {"mean": itl}, "tokens_per_s": speed}
