@@ -13,6 +13,11 @@ from grape_lc.flow.events import TaskFinished, TokenEvent, TokenUsage
 Tokens = dict[str, tuple[int, ...]]
 
 
+def taken_over(report: Mapping[str, Any]) -> bool:
+    """Whether a call found any of its prompt done. report: the call's own."""
+    return bool(report["ahead_outcome"] == "adopted" and report["ahead_tokens"] > 0)
+
+
 def prefilled(report: Mapping[str, Any]) -> bool:
     """Whether a call took over its prompt with a good part of it done. report: the call's own."""
     return bool(report["ahead_outcome"] == "adopted" and report["ahead_tokens"] >= 24)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, TypedDict
 
 import pytest
@@ -10,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
 from grape_lc import ChatGrape, GrapeEngine, attach, to_taskflow
-from tests.engine.runs import prefilled
+from tests.engine.runs import prefilled, taken_over
 
 
 class Team(TypedDict, total=False):
@@ -54,13 +55,16 @@ def config(thread: str) -> Any:
 
 
 PROBLEMS = ("sorting numbers", "a word counter", "parsing dates", "a map", "a calendar", "chess")
-"""One after the other until a run was prefilled: how far that gets is up to the machine's load."""
+"""One after the other until each prompt was prefilled: how far that gets is up to the machine."""
+
+TRIES = 6
+AHEAD = {"design", "tests", "code"}
 
 
-def all_prefilled(seen: dict[str, dict[str, Any]]) -> bool:
-    """Whether every prompt but the first was prefilled."""
+def prefilled_in(seen: dict[str, dict[str, Any]]) -> set[str]:
+    """Nodes whose prompts were prefilled; never the first one's."""
     assert seen["prd"]["ahead_tokens"] == 0
-    return all(prefilled(seen[name]) for name in ("design", "tests", "code"))
+    return {name for name in AHEAD if prefilled(seen[name])}
 
 
 @pytest.mark.parametrize("declared_by", ["trace", "flow"])
@@ -74,6 +78,7 @@ def test_an_attached_graph_answers_the_same_and_is_prefilled_ahead(
         if declared_by == "trace"
         else attach(graph, to_taskflow(graph), model=engine)
     )
+    done = set[str]()
     for problem in PROBLEMS:
         engine.reset_prefix_cache()
         plain = asyncio.run(graph.ainvoke({"problem": problem}, config(f"plain {problem}")))
@@ -81,36 +86,39 @@ def test_an_attached_graph_answers_the_same_and_is_prefilled_ahead(
         engine.reset_prefix_cache()
         ahead = asyncio.run(attached.ainvoke({"problem": problem}, config(f"ahead {problem}")))
         assert ahead == plain
-        if all_prefilled(seen):
+        done |= prefilled_in(seen)
+        if done == AHEAD:
             return
-    pytest.fail(f"no run was prefilled; the last: {seen}")
+    pytest.fail(f"only {done} prefilled; the last run: {seen}")
 
 
 def test_prompts_are_learned_from_two_runs(engine: GrapeEngine, quiet: object) -> None:
     seen: dict[str, dict[str, Any]] = {}
     graph = team(engine, seen)
     attached = attach(graph)
+    done = set[str]()
     for number, problem in enumerate(PROBLEMS):
         engine.reset_prefix_cache()
         ahead = asyncio.run(attached.ainvoke({"problem": problem}, config(f"ahead {problem}")))
         if number < 2:
             assert {report["ahead_tokens"] for report in seen.values()} == {0}
             continue
-        done = all_prefilled(seen)
+        done |= prefilled_in(seen)
         engine.reset_prefix_cache()
         assert ahead == asyncio.run(graph.ainvoke({"problem": problem}, config(f"p {problem}")))
-        if done:
+        if done == AHEAD:
             return
-    pytest.fail(f"no run was prefilled; the last: {seen}")
+    pytest.fail(f"only {done} prefilled; the last run: {seen}")
 
 
 async def test_concurrent_runs(engine: GrapeEngine, quiet: object) -> None:
+    """Same answers, and each run takes over something: which prompts get room is up to the load."""
     problems = PROBLEMS[:4]
     plain_graph = team(engine, {})
     plain = [await plain_graph.ainvoke({"problem": p}, config(p)) for p in problems]
-    taken = set()
+    left = set(problems)
     reports: list[dict[str, dict[str, Any]]] = []
-    for attempt in range(3):
+    for attempt in range(TRIES):
         engine.reset_prefix_cache()
         reports = [{} for _ in problems]
         graphs = [attach(team(engine, seen), trace=True, model=engine) for seen in reports]
@@ -121,10 +129,12 @@ async def test_concurrent_runs(engine: GrapeEngine, quiet: object) -> None:
             )
         )
         assert ahead == plain
-        taken |= {p for p, seen in zip(problems, reports, strict=True) if all_prefilled(seen)}
-        if len(taken) == len(problems):
+        for problem, seen in zip(problems, reports, strict=True):
+            if any(taken_over(seen[name]) for name in AHEAD):
+                left.discard(problem)
+        if not left:
             return
-    assert taken, f"no run was prefilled; the last: {reports}"
+    pytest.fail(f"nothing was ever taken over in {left}; the last runs: {reports}")
 
 
 async def test_streaming_token_by_token(engine: GrapeEngine, quiet: object) -> None:
@@ -140,9 +150,9 @@ async def test_streaming_token_by_token(engine: GrapeEngine, quiet: object) -> N
         values = attached.get_state(config(problem)).values
         assert texts == {k: v for k, v in values.items() if k in texts}
         assert len(texts) == 4
-        if all_prefilled(seen):
+        if prefilled_in(seen):
             return
-    pytest.fail(f"no run was prefilled; the last: {seen}")
+    pytest.fail(f"nothing was prefilled; the last run: {seen}")
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "closed"])
@@ -171,7 +181,8 @@ async def test_an_abandoned_run_leaves_nothing(
         with pytest.raises(asyncio.CancelledError):
             await task
     # The engine hears of it with its next step.
-    for _ in range(200):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
         now = engine.stats()
         if now["open_prompts"] == now["requests"] == 0:
             break
