@@ -49,6 +49,9 @@ __all__ = [
     "skips",
 ]
 
+_SIDE_BY_SIDE = 4
+"""Nodes that may run at a time at least."""
+
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langgraph.graph.state import CompiledStateGraph
@@ -114,7 +117,9 @@ class _Builder:
             self._builder.add_edge(START, start)
         for stage in self._stages:
             self._connect(stage)
-        return self._builder.compile(name="synthetic")
+        graph = self._builder.compile(name="synthetic")
+        # Else LangGraph runs as many nodes side by side as there are cores, and four more.
+        return graph.with_config(max_concurrency=max(self._axes.fan_out, _SIDE_BY_SIDE))
 
     def _connect(self, stage: int) -> None:
         """The edges from a stage's entry on to the next one's."""

@@ -16,9 +16,13 @@ PARTS = 4
 """Parts that ``summary`` reads a document in, unless its axis ``parts`` says another number."""
 
 MOST_PARTS = 64
+"""The most that ``parts`` may say, and the most calls of a program that run side by side."""
 
 LONGEST = 8000
 """Characters of a built-in document: its parts then have some 500 tokens. Others are not cut."""
+
+
+_Axes = Mapping[str, Any]
 
 
 class Case(NamedTuple):
@@ -45,9 +49,14 @@ class Example(NamedTuple):
     counter: Scorer | None = None
 
     def build(self, llm: object, max_tokens: int) -> Any:
-        """Its compiled graph. max_tokens: limit of each answer."""
+        """Its compiled graph, all of whose siblings run side by side.
+
+        max_tokens: limit of each answer.
+        """
         module = load_workflow(self.name.partition(":")[0])
-        return module.build(llm, max_tokens=max_tokens, **self.options)
+        graph = module.build(llm, max_tokens=max_tokens, **self.options)
+        # LangGraph's own limit depends on the machine: its cores, and four more.
+        return graph.with_config(max_concurrency=MOST_PARTS)
 
     def draw(self, count: int, seed: int) -> list[Case]:
         """``count`` different cases, drawn with ``seed``, in random order.
@@ -141,7 +150,7 @@ def _file_for(source: Path | None, name: str) -> Path | None:
     return source
 
 
-def _code(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+def _code(module: Any, source: Path | None, axes: _Axes) -> Example:
     source = _file_for(source, "livecode.jsonl")
     problems = module.load_problems(source)
     cases = tuple(Case(problem.id, {"problem": problem.text}) for problem in problems)
@@ -149,7 +158,7 @@ def _code(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
     return Example("code", cases, {"problem": "Add two numbers."}, {}, scorer)
 
 
-def _summary(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+def _summary(module: Any, source: Path | None, axes: _Axes) -> Example:
     source = _file_for(source, "papers.jsonl")
     options, parts = dict(axes), axes.get("parts", PARTS)
     options.pop("parts", None)
@@ -161,7 +170,7 @@ def _summary(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Examp
     return Example("summary", cases, {"chunks": ["Two parts.", "Short ones."]}, options)
 
 
-def _search(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+def _search(module: Any, source: Path | None, axes: _Axes) -> Example:
     source = _file_for(source, "hotpotqa.jsonl")
     questions = module.load_questions(source)
     cases = tuple(Case(question.id, {"question": question.text}) for question in questions)
@@ -172,7 +181,7 @@ def _search(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Exampl
     return Example("search", cases, warm_up, {"retriever": retriever}, scorer)
 
 
-def _synthetic(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Example:
+def _synthetic(module: Any, source: Path | None, axes: _Axes) -> Example:
     found = _file_for(source, "synthetic.jsonl")
     # A folder for the other workloads need not have tasks: there are always the built-in ones.
     tasks = module.load_tasks(None if found is not None and found.is_dir() else found)
@@ -180,8 +189,6 @@ def _synthetic(module: Any, source: Path | None, axes: Mapping[str, Any]) -> Exa
     warm_up = {"task": "Write about a harbour."}
     return Example("synthetic", cases, warm_up, dict(axes), counter=count_tool_calls)
 
-
-_Axes = Mapping[str, Any]
 
 _AXES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "summary": _summary_axes,

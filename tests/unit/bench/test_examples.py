@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from grape_lc.adapters.langchain import ChatGrape
 from grape_lc.bench.arms import parse_arm
 from grape_lc.bench.examples import PARTS, load_example, parse_workloads
 from grape_lc.bench.quality import QUALITY
 from grape_lc.bench.server import ArmServer
 from grape_lc.bench.workload import Arrival
+from grape_lc.engine.base import CallDelta, CallRequest
 from grape_lc.errors import ConfigError
+from grape_lc.runtime.scripted import ScriptedEngine
 from grape_lc.workflow_package import workflow_names
 from tests.unit.bench.fakes import TestBed, requests
 
@@ -214,6 +219,35 @@ def test_an_arm_runs_on_them(arm: str, workload: str, calls: int):
         assert len(named) >= 2 * calls
         for program in engine.programs[-2:]:
             assert {task.name for task in program.flow.tasks} <= set(program.fed)
+
+
+class Together(ScriptedEngine):
+    """Answers only when so many calls are there that nothing but siblings can be."""
+
+    def __init__(self, siblings: int, tells: str) -> None:
+        super().__init__(ANSWERS, delay=0.0)
+        self.barrier = threading.Barrier(siblings)
+        self.tells = tells
+
+    def stream(self, request: CallRequest) -> Generator[CallDelta, None, None]:
+        if self.tells in str(request.messages):
+            self.barrier.wait(20)
+        yield from super().stream(request)
+
+
+@pytest.mark.parametrize(
+    ("workload", "siblings", "tells"),
+    [
+        ("synthetic:depth=3,fan_out=16,static=20", 16, "the note of stage_2"),
+        ("summary:mode=map_reduce,parts=40", 40, "You are the first reader"),
+    ],
+)
+def test_siblings_run_side_by_side_whatever_the_machine(workload: str, siblings: int, tells: str):
+    example = load_example(workload)
+    engine = Together(siblings, tells)
+    graph = example.build(ChatGrape(engine=engine, temperature=0), 8)
+    graph.invoke(example.cases[0].state)
+    assert len(engine.calls) >= siblings
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def test_every_second_stage_that_another_follows_fans_out():
         "\n\n".join(siblings)
     )
     assert roles(prompts)[4:] == ["stage_3", "stage_4"]
+
+
+def test_all_siblings_run_side_by_side():
+    barrier = threading.Barrier(16)
+
+    class Together(Recorder):
+        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if "the note of stage_2" in messages[0].content:
+                barrier.wait(20)
+            return super()._generate(messages, *args, **kwargs)
+
+    synthetic.build(Together(), depth=3, fan_out=16, static=20).invoke(STATE)
+    assert not barrier.broken
 
 
 def test_answers_stand_at_the_head_or_at_the_end():
