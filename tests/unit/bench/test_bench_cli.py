@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from grape_lc import cli
 from grape_lc.bench import command, document, html_report
 from grape_lc.bench.options import QUICK
+from grape_lc.errors import EngineError
 from tests.unit.bench.fakes import TestBed, requests
 
 SMALL = (
@@ -172,6 +174,28 @@ def test_a_report_is_written_from_the_same_document(
     ((content, path),) = written
     assert path == html
     assert json.loads(json.dumps(content)) == json.loads(numbers.read_text())
+
+
+def documented() -> list[str]:
+    """The commands that the guide begins with."""
+    text = (Path(__file__).parents[3] / "docs" / "bench.md").read_text(encoding="utf-8")
+    return text.split("```")[1].strip().splitlines()
+
+
+@pytest.mark.parametrize("line", documented())
+def test_the_commands_of_the_guide_are_understood(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+):
+    def run_none(self: command.Bench) -> None:
+        raise EngineError("understood")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command.Bench, "run", run_none)
+    monkeypatch.setattr(document, "check_report", lambda: None)
+    name, subcommand, *arguments = shlex.split(line)
+    assert (name, subcommand) == ("grape", "bench")
+    code, _, err = run(*arguments)
+    assert (code, err) == (2, "grape: understood\n")
 
 
 def test_the_help_names_every_option():
