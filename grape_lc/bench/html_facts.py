@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from grape_lc.bench.html_input import Document
@@ -82,18 +82,19 @@ def _versions(versions: Any) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return UNKNOWN
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, list) and all(isinstance(part, str) for part in value):
-        text = " ".join(value)
-    else:
-        text = json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for name, part in value.items():
+    """Every value by its path; a list is one value, unless there are mappings in it."""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+        parts = enumerate(value)
+    if parts:
+        for name, part in parts:
             yield from _flat(part, f"{path}.{name}" if path else str(name))
     elif path:
         yield path, "none" if value is None else _text(value)

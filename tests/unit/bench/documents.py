@@ -86,7 +86,7 @@ def document(
             ]
     return {
         "meta": {
-            "settings": {"model": "a-model", "seed": 7, "slo": "ttft:400"},
+            "settings": {"model": "a-model", "seed": 7, "slo": "ttft:400", "sweep": [64, 128]},
             "environment": {
                 "command": "grape bench code --repeats 2",
                 "date": "2026-02-03",
@@ -97,7 +97,7 @@ def document(
                 "python": "3.11.2",
                 "versions": {"vllm": "0.32.0", "torch": "2.13.0"},
             },
-            "cells": [],
+            "cells": [{"workload": workload, "arms": {"grape": {"scheduler": "ours"}}}],
         },
         "metrics": metrics,
         "runs": runs,

@@ -70,6 +70,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         names = [tag for tag, _ in self.open]
+        data = data.replace("\xa0", " ")
         self.text += data
         if self.section is None:
             return
@@ -144,6 +145,8 @@ def test_it_says_what_was_run(page):
     assert rows["model"] == "a-model"
     assert "17 of 18" in rows["equal answers"]
     assert rows["settings.seed"] == "7"
+    assert rows["settings.sweep"] == "[64, 128]"
+    assert rows["cells.0.arms.grape.scheduler"] == "ours"
 
 
 def test_figures_stand_in_the_column_of_their_variant(page):
