@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import category
 
 from grape_lc.errors import ConfigError
 
@@ -67,6 +68,7 @@ _STYLE = {
 }
 
 _LONGEST = 40  # characters of a label
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})  # classes of Unicode
 _FEW_DECADES = 500  # last over first value of an axis with room for marks within decades
 _PIXELS = 4 / 3  # of a page for each point of a plot
 
@@ -160,8 +162,11 @@ def label(name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text in which a mark stands for each character that a page must not hold."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+    """A text in which a mark stands for each character that a page must not hold.
+
+    Those are controls, ends of lines, halves of pairs, and what turns the direction of text.
+    """
+    return "".join("\ufffd" if category(char) in _UNPRINTABLE else char for char in text)
 
 
 def plain_ticks(axis: Any, *, few: bool = False) -> None:

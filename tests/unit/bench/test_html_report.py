@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from grape_lc.bench.document import write
 from grape_lc.bench.html_input import Document, parse_document, read_documents
 from grape_lc.bench.html_report import render, write_html
 from grape_lc.errors import ConfigError
 from tests.unit.bench.documents import document, failed_run, pair, regimes
+from tests.unit.bench.test_bench_command import matrix, settings
 
 VOID = {"meta", "br", "link", "img"}
 HOSTILE = '<script>alert("x")</script>&"\'{{7*7}}$a_$\x00\n`|'
@@ -286,6 +288,18 @@ def test_names_and_texts_from_outside_are_escaped():
     assert "<script>alert" in page.text
     assert "\x00" not in page.text
     assert page.rows["failures"][1][3] == HOSTILE.replace("\x00", "\ufffd")
+
+
+def test_a_comparison_and_its_file_give_the_same_page(tmp_path):
+    chosen = settings(arms="vllm-opt,grape", programs=1, max_tokens=8, slo="ttft:900")
+    result, _, _ = matrix(chosen)
+    numbers, html = tmp_path / "numbers.json", tmp_path / "page.html"
+    write(chosen, result, "cpu", json_file=numbers, html_file=html)
+    assert html.read_text() == render(read_documents([numbers]))
+    page = Page(html.read_text())
+    assert tuple(page.sections) == ("run", "glance", "losses", "cell-1")
+    assert len(page.figures["cell-1"]) == 3
+    assert "grape, vllm-opt" in [row[0] for row in page.rows["glance"]]
 
 
 def test_one_variant_has_figures_and_plots_but_no_ratio():
