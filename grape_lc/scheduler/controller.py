@@ -388,7 +388,7 @@ class Controller:
         config, cost = self.config, self.costs.cost
         weight = 0
         if cost is not None and config.constraint is Constraint.ADAPTIVE:
-            most = max(config.chunk, config.lump)
+            most = max(config.chunk, min(config.lump, config.open_cap))
             weight = chunk_weight(cost, decode_load(decodes), least=config.chunk, most=most)
         self.measures.weight = weight
 

@@ -2,9 +2,9 @@
 
 Early tokens are computed once, early or at the switch. Where they are nearly free beside decodes
 they are taken as soon as there is a chunk of them. Where they are not, each step that holds some
-delays every decode in it, and each piece is a row of its own that reads its context again. So they
-are gathered into lumps, and only what is left when the upstream is about to end is taken in
-chunks, so that the next call finds all of it done.
+delays every decode in it, those of programs that are about to end among them, and each piece is a
+row of its own that reads its context again. So they are left as late as they can be, and then taken
+in chunks, so that the next call finds all of them done; only whole lumps are taken before.
 """
 
 from __future__ import annotations
@@ -155,9 +155,14 @@ def _why(
         return Refusal.CHUNK
     if cheap >= min(pending, chunk):
         return Reason.CHEAP
-    if view.hint.hops <= 1 and (view.sure is None or view.sure <= config.near_steps):
+    if view.hint.hops <= 1 and (view.sure is None or view.sure <= _near(config, pending)):
         return Reason.READY
     return Reason.LUMP if pending >= config.lump else Refusal.PACED
+
+
+def _near(config: PolicyConfig, pending: int) -> int:
+    """Steps before its upstream's end at which a prompt has to begin: as many as its work takes."""
+    return config.near_steps + pending // config.open_cap
 
 
 def _late(snapshot: Snapshot, view: RequestView, pending: int) -> bool:

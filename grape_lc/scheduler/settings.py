@@ -68,7 +68,8 @@ class PolicyConfig:
     chunk: an open prompt runs beside real work once this many of its tokens are pending, or more
         where F says that fewer would not make up for the row they need (``chunk_weight``).
     lump: ... or this many, while its upstream is not about to end and tokens are not cheap.
-    near_steps: an upstream that is expected to end within this many steps is about to end.
+    near_steps: an upstream that is expected to end within this many steps, and within those that
+        the prompt's tokens take at ``open_cap`` a step, is about to end.
     prefill_cap: most prefill tokens of a step in which calls decode, under the fixed cap and
         wherever no trusted cost model exists; None: no cap.
     open_cap: most tokens of open prompts in any one step. A real call that arrives meanwhile
@@ -115,8 +116,8 @@ class PolicyConfig:
     tbt_s: float | None = None
     deadline_s: float | None = None
     chunk: int = 8
-    lump: int = 64
-    near_steps: int = 8
+    lump: int = 4096
+    near_steps: int = 4
     prefill_cap: int | None = 96
     open_cap: int = 64
     stretch: float = 4.0

@@ -77,9 +77,9 @@ def test_a_complete_text_waits_for_no_chunk():
     assert beside_decodes(opened(pending=3, final=True)) == run(("o1", 3, Reason.FINAL))
 
 
-def paced(*opens, cost=CPU, limit=Limit.STRETCH, **more):
+def paced(*opens, cost=CPU, limit=Limit.STRETCH, config=PACED, room=64, **more):
     """Beside decodes, where tokens have their price."""
-    return beside_decodes(*opens, config=PACED, cost=cost, room=Room(limit, 64), **more)
+    return beside_decodes(*opens, config=config, cost=cost, room=Room(limit, room), **more)
 
 
 def test_tokens_that_are_nearly_free_are_taken_at_once():
@@ -92,6 +92,9 @@ def test_tokens_with_a_price_wait_for_a_lump_or_for_the_end_of_the_upstream():
     assert paced(opened(pending=63, sure=13.0)) == ((), {"o1": Refusal.PACED})
     assert paced(opened(pending=63, sure=12.0)) == run(("o1", 63, Reason.READY))
     assert paced(opened(pending=64, sure=13.0)) == run(("o1", 64, Reason.LUMP))
+    late = {"config": PACED.but(lump=1000), "room": 128, "left": 128}
+    assert paced(opened(pending=300, sure=14.0), **late) == run(("o1", 128, Reason.READY))
+    assert paced(opened(pending=300, sure=15.0), **late) == ((), {"o1": Refusal.PACED})
     assert paced(opened(pending=63, sure=None)) == run(("o1", 63, Reason.READY))
     assert paced(opened(pending=63, sure=1.0, hops=2)) == ((), {"o1": Refusal.PACED})
     assert paced(opened(pending=64, sure=1.0, hops=2)) == run(("o1", 64, Reason.LUMP))
