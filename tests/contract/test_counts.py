@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from vllm.config import ModelConfig, VllmConfig
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from grape_lc.engine import vllm_utilities
 from grape_lc.engine.vllm_counted import CountedAsyncScheduler, CountedScheduler
 from grape_lc.engine.vllm_figures import model_flops, model_shape
 from grape_lc.scheduler.settings import PLAIN
@@ -100,6 +104,15 @@ def test_a_dropped_open_prompt_is_recomputed_by_its_call(model_config_dir, kind)
     # All that the open prompt had computed: all of it but its last token.
     assert (told["evictions"], told["recomputed_tokens"]) == (1, told["dropped_tokens"])
     assert told["dropped_tokens"] > 0
+
+
+def test_the_peak_is_that_of_the_best_product(monkeypatch):
+    clock = itertools.count(0.0, 0.25)
+    monkeypatch.setattr("grape_lc.engine.vllm_utilities.time.perf_counter", lambda: next(clock))
+    core = SimpleNamespace(vllm_config=SimpleNamespace(model_config=SimpleNamespace()))
+    core.vllm_config.model_config.dtype = torch.float32
+    # By this clock every product takes a quarter of a second.
+    assert vllm_utilities.grape_peak_flops(core) == 2 * 1024**3 / 0.25
 
 
 def test_operations_are_those_of_the_model(model_config_dir):
