@@ -7,6 +7,7 @@ different machines. Cells that look alike are told apart by the number of their 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from grape_lc.bench.html_input import Document, Pair, Place, Run
@@ -175,4 +176,4 @@ def _number_or_none(value: Any) -> float | None:
     # Python counts truth values among the numbers; no table should.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    return float(value) if isfinite(value) else None

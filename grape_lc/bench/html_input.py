@@ -15,7 +15,7 @@ _MOST_COMPLAINTS = 4
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 class _InCell(_Entry):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grape_lc.bench.html_cells import Cell, records, whole_variants
-from grape_lc.bench.metrics import ProgramRecord, upstream_of
+from grape_lc.bench.metrics import CallRecord, ProgramRecord, upstream_of
 from grape_lc.bench.plots import INK, SERIES, Plot, drawing, label, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WAIT, _DECODE, _EARLY = SERIES[1], SERIES[0], SERIES[2]
+_HIGHEST = 16.0  # inches of the plot
 
 
 def chosen_program(cell: Cell) -> tuple[int, str, dict[str, ProgramRecord]] | None:
@@ -55,7 +56,8 @@ def timeline_plot(cell: Cell, name: str) -> Plot | None:
         for variant, record in by_variant.items()
     )
     with drawing() as figure_of:
-        figure = figure_of(figsize=(8.2, 1.2 + 0.55 * len(by_variant)), layout="constrained")
+        height = min(1.2 + 0.55 * _lanes(by_variant), _HIGHEST)
+        figure = figure_of(figsize=(8.2, height), layout="constrained")
         axes = figure.subplots()
         _draw(axes, by_variant)
         axes.set_xlabel("seconds since the program was due")
@@ -66,43 +68,84 @@ def timeline_plot(cell: Cell, name: str) -> Plot | None:
         svg = to_svg(figure, name, alt)
     caption = (
         "One program under each variant: the one of median duration. Hatched: a call waits for its "
-        "first token. Full: it decodes; the number is its place in the program. Thin, below: "
-        "prompt tokens of a later call were computed early. The engine does not tell when each "
-        "piece was, so they are drawn over the time in which its upstream decoded."
+        "first token. Full: it decodes; the number is its place in the program. Calls at the same "
+        "time stand below each other. Thin, below: prompt tokens of a later call were computed "
+        "early. The engine does not tell when each piece was, so they are drawn over the time in "
+        "which its upstream decoded."
     )
     return Plot(svg, caption, alt)
 
 
+def _lanes(by_variant: Mapping[str, ProgramRecord]) -> int:
+    return sum(max(lanes_of(_called(record))) + 1 for record in by_variant.values())
+
+
+def lanes_of(calls: Sequence[CallRecord]) -> list[int]:
+    """A lane for each call, from 0, such that calls in one lane do not overlap; as few as can be.
+
+    calls: with tokens, in order of submission.
+    """
+    ends: list[float] = []
+    lanes = []
+    for call in calls:
+        free = (lane for lane, end in enumerate(ends) if end <= call.submitted)
+        lane = next(free, len(ends))
+        ends[lane : lane + 1] = [call.last]
+        lanes.append(lane)
+    return lanes
+
+
+def _called(record: ProgramRecord) -> list[CallRecord]:
+    calls = [call for call in record.calls if call.tokens]
+    return sorted(calls, key=lambda call: (call.submitted, call.call_id))
+
+
 def _draw(axes: Axes, by_variant: Mapping[str, ProgramRecord]) -> None:
-    for row, record in enumerate(by_variant.values()):
-        zero, calls = record.due, [call for call in record.calls if call.tokens]
-        for number, call in enumerate(calls, start=1):
-            begin, first, last = (at - zero for at in (call.submitted, call.first, call.last))
-            axes.barh(
-                row,
-                first - begin,
-                left=begin,
-                height=0.34,
-                color=_WAIT,
-                hatch="//////",
-                linewidth=0,
-                label="waits for its first token",
-            )
-            axes.barh(row, last - first, left=first, height=0.34, color=_DECODE, label="decodes")
-            axes.text(first, row - 0.22, str(number), color=INK, fontsize=7, va="bottom")
-            upstream = upstream_of(call, record.calls)
-            if call.ahead_tokens and upstream is not None:
-                axes.barh(
-                    row + 0.28,
-                    upstream.last - upstream.first,
-                    left=upstream.first - zero,
-                    height=0.1,
-                    color=_EARLY,
-                    label="a later call is prefilled early",
-                )
-    axes.set_yticks(range(len(by_variant)), [label(variant) for variant in by_variant])
-    axes.set_ylim(len(by_variant) - 0.4, -0.6)
+    bottom, middles = 0.0, []
+    for record in by_variant.values():
+        calls = _called(record)
+        places = {c.call_id: bottom + n for c, n in zip(calls, lanes_of(calls), strict=True)}
+        _program(axes, record, calls, places)
+        highest = max(places.values())
+        middles.append((bottom + highest) / 2)
+        bottom = highest + 1.2
+    axes.set_yticks(middles, [label(variant) for variant in by_variant])
+    axes.set_ylim(bottom - 0.6, -0.6)
     axes.grid(visible=False, axis="y")
+
+
+def _program(
+    axes: Axes, record: ProgramRecord, calls: Sequence[CallRecord], places: Mapping[int, float]
+) -> None:
+    """Bars of one program. places: the height of each call, by its id."""
+    early = {}
+    for number, call in enumerate(calls, start=1):
+        place = places[call.call_id]
+        begin, first, last = (at - record.due for at in (call.submitted, call.first, call.last))
+        axes.barh(
+            place,
+            first - begin,
+            left=begin,
+            height=0.34,
+            color=_WAIT,
+            hatch="//////",
+            linewidth=0,
+            label="waits for its first token",
+        )
+        axes.barh(place, last - first, left=first, height=0.34, color=_DECODE, label="decodes")
+        axes.text(first, place - 0.22, str(number), color=INK, fontsize=7, va="bottom")
+        upstream = upstream_of(call, record.calls)
+        if call.ahead_tokens and upstream is not None:
+            early[upstream.call_id] = upstream
+    for upstream in early.values():
+        axes.barh(
+            places[upstream.call_id] + 0.28,
+            upstream.last - upstream.first,
+            left=upstream.first - record.due,
+            height=0.1,
+            color=_EARLY,
+            label="a later call is prefilled early",
+        )
 
 
 def _seconds(record: ProgramRecord) -> float:

@@ -162,10 +162,15 @@ def test_figures_stand_in_the_column_of_their_variant(page):
 
 def test_figures_that_no_table_knows_are_shown_by_their_path():
     made = document(("grape",), raw=False)
-    made["metrics"][0]["metrics"] |= {"a_new_share": 0.123456, "deep": {"er": 7}, "flag": True}
+    made["metrics"][0]["metrics"] |= {
+        "a_new_share": 0.123456,
+        "deep": {"er": 7},
+        "flag": True,
+        "endless": float("inf"),
+    }
     rows = {row[0]: row[1] for row in page_of(made).rows["cell-1"]}
     assert (rows["a new share"], rows["deep er"]) == ("0.1235", "7")
-    assert "flag" not in rows
+    assert {"flag", "endless"}.isdisjoint(rows)
 
 
 def test_ratios_have_intervals_and_signs(page):
@@ -375,6 +380,7 @@ def test_the_same_document_gives_the_same_page(tmp_path):
         ({"figures": 1}, "has none of meta, metrics"),
         ({"metrics": {"vllm": {}}}, "metrics: Input should be a valid list"),
         ({"pairs": [{"workload": "code"}] * 9}, "and "),
+        ({"pairs": [pair("a", "b", float("nan"), None)]}, "pairs.0.ratio: Input should be a fin"),
     ],
 )
 def test_other_data_is_refused_with_what_is_wrong(data, words):

@@ -12,11 +12,12 @@ import pytest
 from grape_lc.bench.html_cells import Cell, cells_of, whole_variants
 from grape_lc.bench.html_input import parse_document
 from grape_lc.bench.html_ratios import ablations, verdict
+from grape_lc.bench.metrics import CallRecord
 from grape_lc.bench.plots import SERIES, drawing, label, line_styles, plain_ticks, printable, to_svg
 from grape_lc.bench.plots_gaps import gap_plot, thinned
 from grape_lc.bench.plots_rates import curves
 from grape_lc.bench.plots_regimes import colour_of
-from grape_lc.bench.plots_timeline import chosen_program
+from grape_lc.bench.plots_timeline import chosen_program, lanes_of
 from tests.unit.bench.documents import document
 
 
@@ -102,6 +103,15 @@ def test_a_program_that_a_variant_lacks_is_not_chosen():
     chosen = chosen_program(cell_of(made))
     assert chosen is not None
     assert chosen[1] == "program-0"
+
+
+def test_calls_at_the_same_time_have_lanes_of_their_own():
+    times = [(0.0, 2.0), (2.0, 5.0), (2.0, 3.0), (2.5, 4.0), (3.0, 6.0), (6.0, 7.0)]
+    calls = [
+        CallRecord(number, None, begin, ((begin + 0.1, 1), (end, 1)))
+        for number, (begin, end) in enumerate(times)
+    ]
+    assert lanes_of(calls) == [0, 0, 1, 2, 1, 0]
 
 
 def test_curves_go_by_rate_and_leave_closed_loops_out():
