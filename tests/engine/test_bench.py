@@ -15,7 +15,7 @@ from tests.engine.conftest import SETTINGS
 
 SMALL = ["--programs", "2", "--max-tokens", "8", "--repeats", "1", "--rates", "2"]
 TUNED, OURS = "vllm-opt:max_num_batched_tokens=128", "grape:static=false"
-LIMIT_S = 900
+LIMIT_S = 400
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +78,18 @@ def test_a_call_of_higher_priority_overtakes_one_that_waits(model_path: str):
 
     args = {**SETTINGS, "max_num_seqs": 1, "scheduling_policy": "priority"}
     with GrapeEngine(model_path, scheduler="stock", progress=False, **args) as engine:
-        started = threading.Event()
-        threads = [threading.Thread(target=call, args=("first", 0, 120, started))]
-        threads[0].start()
-        assert started.wait(60)
-        for name, priority in (("late", 0), ("urgent", -4)):
-            thread = threading.Thread(target=call, args=(name, priority, 2, threading.Event()))
-            thread.start()
-            threads.append(thread)
-        for thread in threads:
-            thread.join(120)
+        for _ in range(3):  # on a busy machine the first call may end before the others came
+            order.clear()
+            started = threading.Event()
+            threads = [threading.Thread(target=call, args=("first", 0, 120, started))]
+            threads[0].start()
+            assert started.wait(240)
+            for name, priority in (("late", 0), ("urgent", -4)):
+                thread = threading.Thread(target=call, args=(name, priority, 2, threading.Event()))
+                thread.start()
+                threads.append(thread)
+            for thread in threads:
+                thread.join(240)
+            if order == ["first", "urgent", "late"]:
+                return
     assert order == ["first", "urgent", "late"]
