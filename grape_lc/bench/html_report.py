@@ -7,14 +7,27 @@ escaped by the template; plots hold text only where XML has escaped it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
 from grape_lc.bench.html_content import content_of
 from grape_lc.bench.html_input import Document, parse_document
-from grape_lc.bench.plots import missing, printable
+from grape_lc.bench.plots import printable
 from grape_lc.bench.report import write_text
+from grape_lc.errors import ConfigError
+
+
+def check_installed() -> None:
+    """Say before a run of minutes, not after it, that a page could not be made.
+
+    Raises ConfigError without the extra ``report``.
+    """
+    for name in ("jinja2", "matplotlib"):
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{error}; a report needs: pip install 'grape-lc[report]'") from error
 
 
 def write_html(document: dict[str, Any], path: Path) -> None:
@@ -28,10 +41,8 @@ def write_html(document: dict[str, Any], path: Path) -> None:
 
 def render(documents: Sequence[Document]) -> str:
     """The page of several documents. Raises ConfigError as ``write_html`` does."""
-    try:
-        from jinja2 import DictLoader, Environment, StrictUndefined
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
+    check_installed()
+    from jinja2 import DictLoader, Environment, StrictUndefined
 
     folder = resources.files("grape_lc.bench")
     texts = {

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import category
 
-from grape_lc.errors import ConfigError
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -117,20 +115,13 @@ def drawing() -> Iterator[Callable[..., Figure]]:
     """Within it figures have our look; it gives the class to make them of.
 
     matplotlib keeps its settings for the whole process, so plots are drawn by one thread at a time.
-    Raises ConfigError without matplotlib.
+    The extra ``report`` has it, which ``html_report.check_installed`` looks for.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(_STYLE):
         yield Figure
-
-
-def missing(error: ModuleNotFoundError) -> ConfigError:
-    """The error that says what to install."""
-    return ConfigError(f"{error}; a report needs: pip install 'grape-lc[report]'")
 
 
 def to_svg(figure: Figure, name: str, alt: str) -> str:

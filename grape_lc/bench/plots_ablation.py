@@ -20,7 +20,7 @@ _TITLE = 15  # characters of a line above a narrow panel
 def ablation_plot(cell: Cell, name: str) -> Plot | None:
     """grape without each mechanism against grape, with intervals; None where there is no pair.
 
-    name: unique on the page. Raises ConfigError as ``drawing`` does.
+    name: unique on the page.
     """
     found = ablations(cell)
     if not found:

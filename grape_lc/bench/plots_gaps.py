@@ -25,7 +25,7 @@ def gap_plot(cell: Cell, kind: str, name: str) -> Plot | None:
     """The distribution of a kind of gaps for each variant; None without any gap.
 
     kind: one of ``KINDS``. name: unique on the page. Variants that are grape without a mechanism
-    are left out where grape itself is there. Raises ConfigError as ``records`` and ``drawing`` do.
+    are left out where grape itself is there. Raises ConfigError as ``records`` does.
     """
     title, gaps_of = KINDS[kind]
     gaps = {

@@ -35,7 +35,7 @@ def curves(cells: Sequence[Cell], path: tuple[str, ...]) -> dict[str, list[tuple
 def rate_plot(workload: str, cells: Sequence[Cell], name: str) -> Plot | None:
     """Figures of a workload over its rates; None where fewer than two rates were measured.
 
-    cells: those of the workload. name: unique on the page. Raises ConfigError as ``drawing`` does.
+    cells: those of the workload. name: unique on the page.
     """
     if len({cell.rate for cell in cells if cell.rate is not None}) < 2:
         return None

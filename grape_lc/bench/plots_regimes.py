@@ -21,8 +21,7 @@ _FULL = math.log(2)  # a ratio of 2, or of 1/2, has the full colour
 def regime_plot(regimes: Sequence[Regime], metric: str, name: str) -> Plot | None:
     """A map of a metric: a panel for each depth and load, over output and static length.
 
-    name: unique on the page. None where the metric has no point. Raises ConfigError as ``drawing``
-    does.
+    name: unique on the page. None where the metric has no point.
     """
     points = [point for point in regimes if point.metric == metric]
     if not points:

@@ -44,7 +44,7 @@ def chosen_program(cell: Cell) -> tuple[int, str, dict[str, ProgramRecord]] | No
 def timeline_plot(cell: Cell, name: str) -> Plot | None:
     """The program of ``chosen_program`` as bars, a row a variant; None where there is none.
 
-    name: unique on the page. Raises ConfigError as ``records`` and ``drawing`` do.
+    name: unique on the page. Raises ConfigError as ``records`` does.
     """
     chosen = chosen_program(cell)
     if chosen is None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from typing import Any
 
@@ -405,14 +405,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
 
 @pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
 def test_without_the_extra_it_says_what_to_install(module, monkeypatch, tmp_path):
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.partition(".")[0] == module:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"{module}.*grape-lc\[report\]"):
         write_html(document(("grape",), repeats=1), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
