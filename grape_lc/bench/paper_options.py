@@ -60,7 +60,7 @@ class PaperSettings(BaseModel):
     programs: int = Field(default=120, ge=1)
     seeds: int = Field(default=4, ge=1)
     loads: tuple[float, ...] = (0.5, 0.7, 0.85, 1.2)
-    sweep: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    sweep: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096)
     ablation: float = Field(default=0.7, gt=0)
     drafting: float = Field(default=0.7, gt=0)
     copy_rates: tuple[float, ...] = (0.3, 0.5)
@@ -89,7 +89,7 @@ class PaperSettings(BaseModel):
     @classmethod
     def quick(cls) -> PaperSettings:
         """All parts of the table in little: too few programs to lean on."""
-        return cls(programs=24, seeds=3, loads=(0.7, 1.2), sweep=(512, 2048), ablated=("code",))
+        return cls(programs=24, seeds=3, loads=(0.7, 1.2), sweep=(128, 512, 2048), ablated=("code",))
 
 
 def spelled(arm: str, budget: int) -> str:

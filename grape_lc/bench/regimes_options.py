@@ -100,7 +100,7 @@ class RegimeSettings(BaseModel):
     head_loads: tuple[float, ...] = (0.5, 0.85)
     programs: int = Field(default=60, ge=1)
     seeds: int = Field(default=3, ge=1)
-    sweep: tuple[int, ...] = (256, 512, 1024, 2048)
+    sweep: tuple[int, ...] = (128, 256, 512, 1024, 2048)
     hardware: str = "a100-40gb"
     model: str = "llama3-8b"
     jobs: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1)
@@ -125,7 +125,7 @@ class RegimeSettings(BaseModel):
             loads=(0.5,),
             head_loads=(0.5,),
             programs=16,
-            sweep=(512, 2048),
+            sweep=(128, 512, 2048),
         )
 
     def points(self) -> tuple[Point, ...]:
