@@ -89,7 +89,9 @@ class PaperSettings(BaseModel):
     @classmethod
     def quick(cls) -> PaperSettings:
         """All parts of the table in little: too few programs to lean on."""
-        return cls(programs=24, seeds=3, loads=(0.7, 1.2), sweep=(128, 512, 2048), ablated=("code",))
+        return cls(
+            programs=24, seeds=3, loads=(0.7, 1.2), sweep=(128, 512, 2048), ablated=("code",)
+        )
 
 
 def spelled(arm: str, budget: int) -> str:
