@@ -88,7 +88,7 @@ def document(
         "meta": {
             "settings": {"model": "a-model", "seed": 7, "slo": "ttft:400", "sweep": [64, 128]},
             "environment": {
-                "command": "grape bench code --repeats 2",
+                "command": "grape bench --workloads code --repeats 2",
                 "date": "2026-02-03",
                 "device": "cpu",
                 "processor": "A Processor",

@@ -140,7 +140,7 @@ def test_nothing_outside_is_referred_to(page, text):
 
 def test_it_says_what_was_run(page):
     rows = {row[0]: row[1] for row in page.rows["run"] if len(row) == 2}
-    assert rows["command"] == "grape bench code --repeats 2"
+    assert rows["command"] == "grape bench --workloads code --repeats 2"
     assert rows["date"] == "2026-02-03"
     assert rows["machine"] == "A Processor, 2 cores, cpu, Linux"
     assert rows["versions"] == "vllm 0.32.0, torch 2.13.0"

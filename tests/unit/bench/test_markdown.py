@@ -14,7 +14,7 @@ GOLDEN = """\
 
 |  |  |
 | --- | ---: |
-| command | grape bench code --repeats 2 |
+| command | grape bench --workloads code --repeats 2 |
 | date | 2026-02-03 |
 | machine | A Processor, 2 cores, cpu, Linux |
 | Python | 3.11.2 |
