@@ -28,6 +28,7 @@ _ACCELERATOR_SETTINGS: dict[str, Any] = {
     "prefill_cap": None,
     "open_cap": 1024,
     "stretch": 1.15,
+    "backlog_share": 0.07,
     "rare": 0.0,
     "adopted_first": 2048,
     "grace_tokens": 256,

@@ -9,7 +9,7 @@ So the adaptive constraint asks for less while decodes dominate and for more whi
       |                         __________/
       |                  ______/   T(decodes + backlog_share x backlog)
       |  _______________/
-      |     stretch x T(decodes)
+      |     stretch x T(decodes), or free_stretch x T(decodes) where most of that is free
       +------------------------------------------ prefill that waits
 
 ``selection`` shares the room out.
@@ -72,6 +72,9 @@ def room_of(snapshot: Snapshot, config: PolicyConfig) -> Room:
         if _holds(snapshot, config):
             return Room(Limit.HOLD, 0)
         limit, tokens = Limit.GRACE, config.grace_tokens
+        if snapshot.decodes.rows:
+            # Never longer than it would be if no call were due.
+            tokens = min(tokens, _beside_decodes(snapshot, config, most).tokens)
     elif snapshot.decodes.rows:
         limit, tokens = _beside_decodes(snapshot, config, most)
         short = _leftovers(snapshot, config) if here and config.handover else 0
@@ -96,7 +99,12 @@ def _beside_decodes(snapshot: Snapshot, config: PolicyConfig, most: int) -> Room
     load = decode_load(snapshot.decodes)
     if slack_s is None and snapshot.signals.spikes < config.rare:
         return Room(Limit.RARE, most)
-    limit, limit_s = Limit.STRETCH, config.stretch * cost.seconds(load)
+    alone_s = cost.seconds(load)
+    limit, limit_s = Limit.STRETCH, config.stretch * alone_s
+    # Beyond what is free every token has its price: if most of the room is free, that will do.
+    free_s = config.free_stretch * alone_s
+    if 2 * cost.tokens_within(load, free_s) >= cost.tokens_within(load, limit_s):
+        limit_s = min(limit_s, free_s)
     backlog = ceil(config.backlog_share * _backlog(snapshot))
     if backlog > 1:
         share_s = cost.seconds(load.plus(backlog))

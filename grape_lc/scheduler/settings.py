@@ -75,6 +75,8 @@ class PolicyConfig:
     open_cap: most tokens of open prompts in any one step. A real call that arrives meanwhile
         waits for that step.
     stretch: a step with decodes may take this many times what they take alone, always.
+    free_stretch: ... but takes only this many times as long, if that leaves room for at least half
+        as many tokens: where reading the weights hides them, as on an accelerator.
     open_stretch: the same for early work: up to this its tokens count as nearly free.
     backlog_share: a step may also take this share of the prefill that waits.
     slo_share: of the tightest TBT target, the part that a step may take.
@@ -121,6 +123,7 @@ class PolicyConfig:
     prefill_cap: int | None = 96
     open_cap: int = 64
     stretch: float = 4.0
+    free_stretch: float = 1.02
     open_stretch: float = 1.1
     backlog_share: float = 0.1
     slo_share: float = 0.98
@@ -158,7 +161,7 @@ class PolicyConfig:
             self._check(name, int, 1)
         for name in ("adopted_first", "horizon", "near_steps", "most_misses"):
             self._check(name, int, 0)
-        for name in ("stretch", "open_stretch"):
+        for name in ("stretch", "free_stretch", "open_stretch"):
             self._check(name, (int, float), 1)
         for name in (
             *("grace_s", "hold_s", "margin", "wide_margin", "ttl_s", "aging", "rare", "tight"),

@@ -85,6 +85,17 @@ def test_while_decodes_dominate_the_step_takes_a_multiple_of_their_time():
     assert seconds_of(snapshot, tokens) <= 2 * alone < seconds_of(snapshot, tokens + 1)
 
 
+def test_where_most_of_a_longer_step_is_free_only_that_is_taken():
+    snapshot = decoding(4, cost=GPU, max_tokens=4096)
+    alone = GPU.seconds(decode_load(snapshot.decodes))
+    free = GPU.tokens_within(decode_load(snapshot.decodes), 1.05 * alone)
+    longer = GPU.tokens_within(decode_load(snapshot.decodes), 1.2 * alone)
+    assert 0 < free < longer < 2 * free, "of a machine on which this test makes sense"
+    config = ADAPTIVE.but(stretch=1.2, free_stretch=1.05)
+    assert room_of(snapshot, config) == (Limit.STRETCH, free)
+    assert room_of(snapshot, config.but(stretch=8.0)).tokens > 2 * free
+
+
 def test_more_prefill_that_waits_makes_longer_steps():
     waiting = [make_view("c9", tokens=400)]
     assert room_of(decoding(4, cost=CPU), ADAPTIVE).limit is Limit.STRETCH
@@ -150,6 +161,13 @@ def test_grace_beside_real_work():
         Limit.GRACE,
         8,
     )
+
+
+def test_grace_makes_no_step_longer():
+    snapshot = decoding(4, cost=CPU, since_feeder=0.001)
+    usual = room_of(decoding(4, cost=CPU), ADAPTIVE)
+    generous = ADAPTIVE.but(grace_tokens=10_000, hold_s=0.0)
+    assert room_of(snapshot, generous) == (Limit.GRACE, usual.tokens)
 
 
 def adopted(key="c9", left=20, **fields):
