@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 _ACCELERATOR_SETTINGS: dict[str, Any] = {
     "chunk": 64,
     "lump": 256,
-    "near_steps": 8,
     "prefill_cap": None,
     "open_cap": 1024,
     "stretch": 1.15,

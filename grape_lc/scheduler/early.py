@@ -3,8 +3,8 @@
 Early tokens are computed once, early or at the switch. Where they are nearly free beside decodes
 they are taken as soon as there is a chunk of them. Where they are not, each step that holds some
 delays every decode in it, those of programs that are about to end among them, and each piece is a
-row of its own that reads its context again. So they are left as late as they can be, and then taken
-in chunks, so that the next call finds all of them done; only whole lumps are taken before.
+row of its own that reads its context again. So only the next hop is worked on, in lumps, and what
+is left when its upstream is about to end in chunks, so that the next call finds all of it done.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ def _why(
         return Refusal.CHUNK
     if cheap >= min(pending, chunk):
         return Reason.CHEAP
-    if view.hint.hops <= 1 and (view.sure is None or view.sure <= _near(config, pending)):
+    if view.hint.hops > 1:
+        return Refusal.PACED
+    if view.sure is None or view.sure <= _near(config, pending):
         return Reason.READY
     return Reason.LUMP if pending >= config.lump else Refusal.PACED
 

@@ -118,8 +118,8 @@ class PolicyConfig:
     tbt_s: float | None = None
     deadline_s: float | None = None
     chunk: int = 8
-    lump: int = 4096
-    near_steps: int = 4
+    lump: int = 64
+    near_steps: int = 8
     prefill_cap: int | None = 96
     open_cap: int = 64
     stretch: float = 4.0
