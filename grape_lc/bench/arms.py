@@ -41,6 +41,7 @@ from grape_lc.bench.arm import (
     tuned_name,
     with_budget,
 )
+from grape_lc.bench.names import separate
 from grape_lc.bench.ranking import Order
 from grape_lc.bench.settings import DRAFT
 from grape_lc.errors import ConfigError
@@ -166,18 +167,7 @@ def parse_arms(text: str) -> tuple[Arm, ...]:
     Since no kind holds an equals sign, ``grape:a=1,b=2,vllm`` are two arms. Raises ConfigError
     as ``parse_arm`` does, when there is none, and when one stands there twice.
     """
-    specs: list[str] = []
-    for piece in (piece.strip() for piece in text.split(",")):
-        if "=" in piece and ":" not in piece and specs and ":" in specs[-1]:
-            specs[-1] += f",{piece}"
-        elif piece:
-            specs.append(piece)
-    if not specs:
-        raise ConfigError(f"no arm in {text!r}; there are: {known_arms()}")
-    twice = sorted({spec for spec in specs if specs.count(spec) > 1})
-    if twice:
-        raise ConfigError(f"{', '.join(twice)} stands twice among the arms {text!r}")
-    return tuple(parse_arm(spec) for spec in specs)
+    return tuple(map(parse_arm, separate(text, "arm", known_arms())))
 
 
 def _value(text: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grape_lc.bench.names import separate
 from grape_lc.bench.quality import Scorer, answer_scorer, program_scorer
 from grape_lc.bench.synthetic import count_tool_calls, parse_axes, synthetic_axes
 from grape_lc.errors import ConfigError
@@ -81,17 +82,7 @@ def parse_workloads(text: str) -> tuple[str, ...]:
     ConfigError when there is none, when one stands there twice, for an unknown one, and for
     axes that it cannot have.
     """
-    found: list[str] = []
-    for piece in (piece.strip() for piece in text.split(",")):
-        if "=" in piece and ":" not in piece and found and ":" in found[-1]:
-            found[-1] += f",{piece}"
-        elif piece:
-            found.append(piece)
-    if not found:
-        raise ConfigError(f"no workload in {text!r}; there are: {', '.join(_LOADERS)}")
-    twice = sorted({workload for workload in found if found.count(workload) > 1})
-    if twice:
-        raise ConfigError(f"{', '.join(twice)} stands twice among the workloads {text!r}")
+    found = separate(text, "workload", ", ".join(_LOADERS))
     for workload in found:
         _name_and_axes(workload)
     return tuple(found)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live as LiveDisplay
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from grape_lc.bench.collect import Live
+from grape_lc.bench.display import Shown
 from grape_lc.bench.engine_pool import EnginePool
 from grape_lc.bench.time_left import Kind, Planned, time_left
 
@@ -20,7 +18,7 @@ _LINE_EVERY_S = 30.0
 _BAR = 20  # columns
 
 
-class MatrixProgress:
+class MatrixProgress(Shown):
     """Shows what runs, how many of how many runs are done, and about how long the rest takes.
 
     A context manager. plan: the runs that are to be made, in their order. taken: how many more
@@ -36,7 +34,7 @@ class MatrixProgress:
         pool: EnginePool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console
+        super().__init__(console)
         self._plan = list(plan)
         self._total = len(plan) + taken
         self._pool = pool
@@ -44,23 +42,6 @@ class MatrixProgress:
         self._seen: dict[Kind, list[float]] = {}
         self._running: _Run | None = None
         self._printed = 0.0
-        self._display: LiveDisplay | None = None
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._display = LiveDisplay(self._line(), console=self._console, auto_refresh=False)
-            self._display.start(refresh=True)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._display is not None:
-            self._display.stop()
-            self._display = None
 
     def begin(self, title: str, kind: Kind, programs: int) -> None:
         """A run starts now, the next of the plan."""
@@ -118,7 +99,7 @@ class MatrixProgress:
 
     def _show(self, *, line: bool = False) -> None:
         if self._display is not None:
-            self._display.update(self._line(), refresh=True)
+            self._display.update(self._view(), refresh=True)
         elif line and self._running is not None:
             self.say(f"{self._counts()}: {self._running}")
 
@@ -127,7 +108,7 @@ class MatrixProgress:
         rest = "" if left is None else f", {_rough(left)} left"
         return f"{self._total - len(self._plan)} of {self._total} runs{rest}"
 
-    def _line(self) -> Table:
+    def _view(self) -> Table:
         done = self._total - len(self._plan)
         table = Table.grid(padding=(0, 2))
         for _ in range(3):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live as LiveDisplay
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from grape_lc.bench.collect import Live
+from grape_lc.bench.display import Shown
 
 _LINE_EVERY_S = 5.0
 
@@ -31,7 +29,7 @@ class _Run:
         return f"{self.live.tokens} tokens", f"agentic ITL {itl}", f"{self.seconds:.0f} s"
 
 
-class RunProgress:
+class RunProgress(Shown):
     """Shows runs that are carried out one after another; use as a context manager.
 
     titles: one a run, in their order. total: programs of each run.
@@ -45,28 +43,11 @@ class RunProgress:
         total: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console
+        super().__init__(console)
         self._total = total
         self._clock = clock
         self._runs = [_Run(title) for title in titles]
         self._printed = 0.0
-        self._display: LiveDisplay | None = None
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._display = LiveDisplay(self._table(), console=self._console, auto_refresh=False)
-            self._display.start(refresh=True)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._display is not None:
-            self._display.stop()
-            self._display = None
 
     def begin(self, index: int) -> None:
         """Run ``index`` starts now."""
@@ -101,13 +82,13 @@ class RunProgress:
 
     def _show(self, run: _Run, *, line: bool) -> None:
         if self._display is not None:
-            self._display.update(self._table(), refresh=True)
+            self._display.update(self._view(), refresh=True)
         elif line:
             counts = f"{run.done}/{self._total} programs"
             text = ", ".join([counts, *run.figures()])
             self._console.print(f"{run.title} ({run.state}): {text}", highlight=False)
 
-    def _table(self) -> Table:
+    def _view(self) -> Table:
         table = Table.grid(padding=(0, 2))
         for run in self._runs:
             bar = ProgressBar(total=self._total, completed=run.done, width=24)
