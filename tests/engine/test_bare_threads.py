@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from langgraph.graph import START, StateGraph
 
 from grape_lc import ChatGrape, GrapeEngine, attach, to_taskflow
-from tests.engine.runs import prefilled
+from tests.engine.runs import taken_over
 
 TOPICS = ("bees", "a word counter", "parsing dates", "old maps", "a calendar", "chess")
 """One after the other until each call was prefilled: how far that gets is up to the machine."""
@@ -64,7 +64,7 @@ def test_calls_from_bare_threads_take_over_their_prompts(
         engine.reset_prefix_cache()
         assert app.invoke({"topic": topic}) == plain
         assert [call["found_by"] for call in seen] == ["name", "content", "content", "name"]
-        done |= {number for number, call in enumerate(seen) if prefilled(call)}
+        done |= {number for number, call in enumerate(seen) if taken_over(call)}
         seen.clear()
         if done == {1, 2, 3}:
             return
