@@ -22,7 +22,7 @@ from grape_lc import (
 )
 from grape_lc.engine.base import CallRequest
 from grape_lc.errors import CallTimeoutError, RequestError
-from tests.engine.runs import prefilled
+from tests.engine.runs import taken_over
 
 
 class Weather(BaseModel):
@@ -113,7 +113,7 @@ def test_an_object_is_the_same_with_and_without_work_ahead(
         assert ahead == plain
         assert ahead["weather"].startswith("{")
         last = seen.pop()
-        if prefilled(last):
+        if taken_over(last):
             return
     pytest.fail(f"no prompt was prefilled; the last: {last}")
 
