@@ -18,6 +18,11 @@ def taken_over(report: Mapping[str, Any]) -> bool:
     return bool(report["ahead_outcome"] == "adopted" and report["ahead_tokens"] > 0)
 
 
+def prefilled(report: Mapping[str, Any]) -> bool:
+    """Whether a call took over its prompt with a good part of it done. report: the call's own."""
+    return bool(report["ahead_outcome"] == "adopted" and report["ahead_tokens"] >= 24)
+
+
 async def run_program(
     engine: GrapeEngine, flow: TaskFlow, topic: str
 ) -> tuple[Tokens, dict[str, TokenUsage]]:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from langgraph.graph import START, StateGraph
 
 from grape_lc import ChatGrape, GrapeEngine, attach, to_taskflow
-from tests.engine.runs import taken_over
+from tests.engine.runs import prefilled
 
 TOPICS = ("bees", "a word counter", "parsing dates", "old maps", "a calendar", "chess")
 """One after the other until each call was prefilled: how far that gets is up to the machine."""
@@ -64,8 +64,8 @@ def test_calls_from_bare_threads_take_over_their_prompts(
         engine.reset_prefix_cache()
         assert app.invoke({"topic": topic}) == plain
         assert [call["found_by"] for call in seen] == ["name", "content", "content", "name"]
-        done |= {number for number, call in enumerate(seen) if taken_over(call)}
+        done |= {number for number, call in enumerate(seen) if prefilled(call)}
         seen.clear()
-        if done:  # how many come in time is up to the machine
+        if done == {1, 2, 3}:
             return
-    raise AssertionError(f"nothing taken over in {len(TOPICS)} runs: {engine.stats()}")
+    raise AssertionError(f"only {done} prefilled in {len(TOPICS)} runs: {engine.stats()}")

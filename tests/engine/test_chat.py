@@ -22,7 +22,7 @@ from grape_lc import (
 )
 from grape_lc.engine.base import CallRequest
 from grape_lc.errors import CallTimeoutError, RequestError
-from tests.engine.runs import taken_over
+from tests.engine.runs import prefilled
 
 
 class Weather(BaseModel):
@@ -113,7 +113,7 @@ def test_an_object_is_the_same_with_and_without_work_ahead(
         assert ahead == plain
         assert ahead["weather"].startswith("{")
         last = seen.pop()
-        if taken_over(last):
+        if prefilled(last):
             return
     pytest.fail(f"no prompt was prefilled; the last: {last}")
 

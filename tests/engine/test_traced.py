@@ -11,7 +11,7 @@ from langgraph.graph import START, StateGraph
 from pydantic import BaseModel
 
 from grape_lc import ChatGrape, GrapeEngine, attach
-from tests.engine.runs import taken_over
+from tests.engine.runs import prefilled
 
 TOPICS = ("bees", "rivers", "clocks", "bread", "maps", "snow")
 """One after the other until a run was prefilled: how far that gets is up to the machine's load."""
@@ -100,6 +100,6 @@ def test_same_answers_and_prefilled(
         assert seen[task]["ahead_tokens"] == 0
         engine.reset_prefix_cache()
         assert attached.invoke({"topic": topic}) == plain
-        if taken_over(seen[task]):
+        if prefilled(seen[task]):
             return
     pytest.fail(f"no run was prefilled; the last: {seen}")
