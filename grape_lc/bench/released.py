@@ -33,12 +33,19 @@ ToolsOf = Callable[[TaskFlow], tuple[ToolStep, ...]]
 class ReleasedProgram:
     """Has the part of a compiled graph that a run needs; its programs are runs of a flow.
 
-    max_tokens: limit of each answer. fixed_lengths: each is exactly so long.
+    max_tokens: limit of each answer. fixed_lengths: each is exactly so long. logprobs: as in
+    Sampling.
     Raises ConfigError when no flow is written out for the example.
     """
 
     def __init__(
-        self, engine: EngineClient, example: Example, max_tokens: int, *, fixed_lengths: bool
+        self,
+        engine: EngineClient,
+        example: Example,
+        max_tokens: int,
+        *,
+        fixed_lengths: bool,
+        logprobs: int | None = None,
     ) -> None:
         name = example.name.partition(":")[0]
         if name not in _FLOWS:
@@ -48,7 +55,9 @@ class ReleasedProgram:
             )
         self._engine = engine
         self._example = example
-        self._sampling = Sampling(temperature=0.0, max_tokens=max_tokens, ignore_eos=fixed_lengths)
+        self._sampling = Sampling(
+            temperature=0.0, max_tokens=max_tokens, ignore_eos=fixed_lengths, logprobs=logprobs
+        )
         self._flow_of = _FLOWS[name]
         self._tools_of = _TOOLS[name](example) if name in _TOOLS else _no_tools
 
@@ -58,15 +67,21 @@ class ReleasedProgram:
         Raises what the engine and the tools raise, and FlowInputError for a state that is none
         of this workflow.
         """
-        from grape_lc.adapters.inputs import input_texts
-
-        flow = self._flow_of(input, self._example, self._sampling)
+        flow, inputs, tools = self.run_of(input)
         written: Mapping[str, str] = {}
-        inputs, tools = input_texts(dict(input)), self._tools_of(flow)
         for event in run_events_sync(self._engine, flow, inputs, tools):
             if isinstance(event, ProgramFinished):
                 written = event.values
         return {**input, **written}
+
+    def run_of(
+        self, state: Mapping[str, Any]
+    ) -> tuple[TaskFlow, dict[str, str], tuple[ToolStep, ...]]:
+        """What the driver is given for a program that begins with ``state``."""
+        from grape_lc.adapters.inputs import input_texts
+
+        flow = self._flow_of(state, self._example, self._sampling)
+        return flow, input_texts(dict(state)), self._tools_of(flow)
 
 
 def _code(state: Mapping[str, Any], example: Example, sampling: Sampling) -> TaskFlow:
