@@ -139,6 +139,15 @@ class ProgramHandler(BaseCallbackHandler):
         with self._lock:
             return len(self._places)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Entries of what is kept for runs and their calls, and of threads that could go on."""
+        return {
+            "runs": self.running,
+            "calls": self._watcher.waiting,
+            "threads": len(self._threads),
+        }
+
     # -- for calls of the model -------------------------------------------------------------
 
     def depth(self, site: CallSite) -> int | None:

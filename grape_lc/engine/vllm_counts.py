@@ -33,6 +33,11 @@ class KVCounts:
         size = sum(tensor.size for tensor in config.kv_cache_tensors)
         return cls(int(config.num_blocks) - 1, int(size // config.num_blocks))
 
+    @property
+    def unfinished(self) -> int:
+        """Requests that lost KV and did not get there again yet."""
+        return len(self._marks)
+
     def lost(self, request_id: str, computed: int) -> None:
         """A request, or open prompt, with ``computed`` tokens loses its KV."""
         self._evictions += 1

@@ -266,6 +266,8 @@ class VLLMEngine(RequestMaker):
         if not self._told:
             return {}
         stats: dict[str, Any] = await self._llm.engine_core.call_utility_async("grape_stats")
+        if "sizes" in stats:
+            stats["sizes"]["answering"] = len(self._llm.output_processor.request_states)
         return stats
 
     async def steps(self) -> list[list[float]]:

@@ -61,6 +61,7 @@ class InsightMixin(LifeMixin):
             "follower_ms": 1e3 * self._controller.followers.expected,
             "hit_rate": self._hit_rate,
             "cost_trusted": self._costs.trusted,
+            "sizes": self._sizes(),
             **self.grape_counters,
             **self._kv_counts.told(),
             **{name: self._levels[level] for level, name in _LEVELS.items()},
@@ -70,6 +71,20 @@ class InsightMixin(LifeMixin):
         if self._unmovable is not None:
             stats["disabled"] = self._unmovable
         return stats
+
+    def _sizes(self) -> dict[str, int]:
+        """Entries of all that is kept for requests, open prompts and programs."""
+        return {
+            "views": len(self._views),
+            "outcomes": len(self._outcomes),
+            "sessions": len(self._sessions),
+            "seeded": len(self._seeded),
+            "blocked": len(self._blocked),
+            "to_recompute": self._kv_counts.unfinished,
+            "waiting_calls": len(self._controller.waiting),
+            "ended_keys": self._opens.remembered,
+            **self._controller.sizes,
+        }
 
     def grape_records(self) -> list[str]:
         """Settings and records of the last steps as lines of JSON; empty if none are kept."""

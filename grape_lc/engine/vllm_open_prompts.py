@@ -64,6 +64,11 @@ class OpenTable:
         """The open prompt of a key, ``None`` if it is not open."""
         return self._prompts.get(key)
 
+    @property
+    def remembered(self) -> int:
+        """Keys of which it is known how they ended."""
+        return len(self._ended)
+
     def keys(self) -> list[str]:
         """All keys, in the order of opening."""
         return list(self._prompts)

@@ -6,6 +6,7 @@ no place to register more, so they are added to the class.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -24,6 +25,8 @@ def grape_stats(core: Any) -> dict[str, Any]:
     if not hasattr(scheduler, "grape_stats"):
         return {"disabled": f"the scheduler is {type(scheduler).__name__}"}
     stats: dict[str, Any] = scheduler.grape_stats()
+    if "sizes" in stats:
+        stats["sizes"]["threads"] = threading.active_count()
     return stats
 
 

@@ -69,6 +69,11 @@ class Ahead:
         # Running calls that were found by their content: a call that names its task knows better.
         self._guests: dict[tuple[str | None, str | None], Bound] = {}
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Entries of what is kept: the table's, and calls and programs that are under way."""
+        return {**self.table.sizes, "guests": len(self._guests), "later": len(self._later)}
+
     async def open_program(self, program: str, flow: object, inputs: Mapping[str, str]) -> None:
         """A run of ``flow`` (as data) begins."""
         await self._do(

@@ -307,6 +307,10 @@ class GrapeEngine(AsksEngine, RunsFlows):
             with contextlib.suppress(EngineError):  # it may end between the look and the message
                 host.post({"t": "close", "program": program_id})
 
+    def stats(self) -> dict[str, Any]:
+        """As the engine tells, with ``client``: calls that this process waits for."""
+        return {**super().stats(), "client": {"calls": self._host().waiting}}
+
     def _ask(self, what: str, **args: Any) -> Any:
         replies: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
         self._host().begin({"t": "ask", "what": what, "args": args}, replies.put)

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
@@ -211,6 +212,7 @@ class Host:
                     **await self._engine.stats(),
                     "programs": len(self._ahead.table),
                     "table": dict(self._ahead.table.counts),
+                    "host": self._sizes(),
                 }
             case "steps":
                 return await self._engine.steps()
@@ -225,6 +227,16 @@ class Host:
                 return list(call.token_ids)
         known = "stats, steps, records, reset, tokens, prompt"
         raise ConfigError(f"unknown question {what!r}; known: {known}")
+
+    def _sizes(self) -> dict[str, int]:
+        """Entries of what is kept for calls and programs; tasks and threads of this process."""
+        return {
+            **self._ahead.sizes,
+            "calls": len(self._calls),
+            "questions": len(self._asks),
+            "tasks": len(asyncio.all_tasks()),
+            "threads": threading.active_count(),
+        }
 
     def _send(self, message: wire.Message) -> None:
         if not self._writer.is_closing():

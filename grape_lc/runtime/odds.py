@@ -41,6 +41,9 @@ class Odds:
     def __init__(self) -> None:
         self._flows: OrderedDict[str, dict[str, _Seen]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._flows)
+
     def ended(
         self, shape: str, flow: TaskFlow, called: Collection[str], answered: Collection[str]
     ) -> None:

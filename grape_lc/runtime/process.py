@@ -177,6 +177,11 @@ class HostProcess:
         self._channel.write(data)
         return call_id
 
+    @property
+    def waiting(self) -> int:
+        """Calls and questions that may still get a reply."""
+        return len(self._sinks)
+
     def cancel(self, call_id: int) -> None:
         """Stop a call; its sink hears nothing more. Harmless once it ended."""
         if self._sinks.pop(call_id, None) is not None:

@@ -178,6 +178,12 @@ class PromptTable:
     def __contains__(self, program_id: object) -> bool:
         return program_id in self._programs
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Entries of what is kept: programs that are open, their prompts, flows seen so far."""
+        prompts = sum(len(program.prompts) for program in self._programs.values())
+        return {"programs": len(self), "prompts": prompts, "flows": len(self._odds)}
+
     # ------------------------------------------------------------------ programs
 
     def open_program(

@@ -294,6 +294,16 @@ class Controller:
                 self._served[tenant] = self._served.get(tenant, 0.0) + count
         self._fade(total)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Entries of what is kept beside ``waiting`` and ``opens``: programs, tenants, the rest."""
+        return {
+            "remembered_programs": len(self._programs),
+            "tenants": len(self._served),
+            "followers": len(self.followers),
+            **self.outlook.sizes,
+        }
+
     # ------------------------------------------------------------------ inside
 
     def _program(self, name: str, now: float) -> _Program:

@@ -24,6 +24,9 @@ class Followers:
         self.expected = 0.0
         """Running mean of the time from a feeding call's end to the next call's arrival."""
 
+    def __len__(self) -> int:
+        return len(self._due)
+
     def ended(self, program: str, now: float) -> None:
         """A call of ``program`` that feeds another one ended."""
         self._due[program] = now

@@ -46,6 +46,11 @@ class Lengths:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def memos(self) -> int:
+        """Lookups that are kept now."""
+        return len(self._memo)
+
     def observe(
         self, flow: str | None, task: str | None, tokens: int, limited: bool = False
     ) -> None:

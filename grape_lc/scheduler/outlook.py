@@ -48,6 +48,12 @@ class Outlook:
         if self._sources.get((hint.program, hint.task)) is view:
             del self._sources[hint.program, hint.task]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Entries of what is kept: calls that others wait for, tasks, lookups."""
+        lengths = self.lengths
+        return {"sources": len(self._sources), "lengths": len(lengths), "memos": lengths.memos}
+
     def foresee(self, view: RequestView) -> None:
         """Look up what a call is expected to decode, and the KV that this takes."""
         hint = view.hint
