@@ -18,9 +18,9 @@ from grape_lc.workflow_package import load_workflow
 WORKLOADS = ("code", "summary:parts=3", "summary:mode=map_reduce,parts=3", "search")
 """A program of each in turn."""
 
-_LONGEST_PROBLEM = 320  # characters
-_LONGEST_PART = 420
-_LONGEST_PASSAGE = 240
+_LONGEST_PROBLEM = 200  # characters
+_LONGEST_PART = 260
+_LONGEST_PASSAGE = 120
 _PARTS = 3
 
 

@@ -23,7 +23,7 @@ _NGRAM = {
     "prompt_lookup_max": 4,
     "prompt_lookup_min": 2,
 }
-_SHORT = {"num_gpu_blocks_override": 44, "max_num_batched_tokens": 512}
+_SHORT = {"num_gpu_blocks_override": 80, "max_num_batched_tokens": 512}
 
 
 class ComparedEngine(EngineClient, Observable, Protocol):
@@ -66,7 +66,7 @@ class Way:
     scheduler: str = "grape"
     args: Mapping[str, Any] = field(default_factory=dict)
     share: float = 1.0
-    at_once: int = 8
+    at_once: int = 24
     rate: float | None = None
     cancelled: float = 0.0
     graphs: bool = False
@@ -76,23 +76,18 @@ class Way:
 def ways(seed: int) -> list[Way]:
     """All of them, those that use the same engine side by side.
 
-    The sizes of chunks are drawn with ``seed``: one from each of four ranges between 1 and 512.
+    The sizes of chunks are drawn with ``seed``: one from each of three ranges between 1 and 512.
     """
     draw = random.Random(seed)  # noqa: S311 - sizes, not a secret
-    caps = [draw.randint(*span) for span in ((1, 8), (9, 64), (65, 256), (257, LARGEST_CHUNK))]
+    caps = [draw.randint(*span) for span in ((1, 16), (17, 128), (129, LARGEST_CHUNK))]
     chunked = [
         Way(f"chunks of at most {cap}", args={"grape": chunk_settings(cap)}, share=1 / 3)
         for cap in caps
     ]
     taken = ("adopted",)
     return [
-        Way("stock, one at a time", "stock", share=1 / 3, at_once=1),
-        Way("plain", must=taken),
-        Way("random arrival", at_once=16, rate=1.0, must=taken),
-        Way("neighbours cancelled", at_once=12, cancelled=0.5, must=(*taken, "cancelled")),
-        Way("attached graphs", graphs=True, must=taken),
-        *chunked,
-        Way("KV short", args=_SHORT, share=2 / 3, at_once=12, must=("preemptions", "dropped")),
+        Way("stock, one at a time", "stock", share=1 / 6, at_once=1),
+        Way("KV short", args=_SHORT, share=2 / 3, must=("preemptions", "dropped")),
         Way("drafting", args={"speculative_config": _NGRAM}, share=2 / 3, must=taken),
         Way(
             "all together",
@@ -102,11 +97,15 @@ def ways(seed: int) -> list[Way]:
                 "grape": chunk_settings(draw.randint(9, 128)),
             },
             share=2 / 3,
-            at_once=12,
-            rate=1.0,
+            rate=2.0,
             cancelled=0.5,
             must=("preemptions", "dropped", "cancelled"),
         ),
+        Way("plain", must=taken),
+        Way("random arrival", rate=2.0, must=taken),
+        Way("neighbours cancelled", cancelled=0.5, must=(*taken, "cancelled")),
+        Way("attached graphs", graphs=True, must=taken),
+        *chunked,
     ]
 
 
