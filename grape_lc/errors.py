@@ -20,8 +20,9 @@
     │   └── UnsupportedRequestError the engine cannot serve this request correctly
     ├── EngineError (RuntimeError)
     │   ├── EngineStartError        the engine did not come up
-    │   ├── EngineDiedError         the engine ended while calls were in flight
+    │   ├── EngineDiedError         the engine ended while calls were in flight (ConnectionError)
     │   ├── EngineClosedError       the engine was closed by its owner
+    │   ├── WireError               a message between the processes cannot be read
     │   ├── CallTimeoutError        the call took longer than its caller allowed
     │   └── CallFailedError         the engine failed this call; others go on
     └── TraceError (RuntimeError)   a graph could not be traced to a TaskFlow
@@ -112,12 +113,20 @@ class EngineStartError(EngineError):
     """The engine did not come up; the message carries the end of its log."""
 
 
-class EngineDiedError(EngineError):
-    """The engine ended while calls were in flight."""
+class EngineDiedError(EngineError, ConnectionError):
+    """The engine ended while calls were in flight; the next use starts a new one.
+
+    A ConnectionError, since that is what code that tries again looks for: LangGraph's retry policy
+    does so unless it is told otherwise.
+    """
 
 
 class EngineClosedError(EngineError):
     """The engine was closed by its owner."""
+
+
+class WireError(EngineError):
+    """A message between the user's process and the engine's cannot be read."""
 
 
 class CallTimeoutError(EngineError, TimeoutError):

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from itertools import count
+from multiprocessing.connection import wait
 from os import cpu_count
 from typing import Any
 
@@ -26,6 +27,10 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from grape_lc.engine import vllm_messages as messages
 from grape_lc.engine.base import CallDelta, CallPiece, FinishReason, TokenLogprob, Usage
+from grape_lc.engine.deterministic import deterministic_args
+from grape_lc.engine.endings import how_it_ended
+from grape_lc.engine.salts import CacheSalts
+from grape_lc.engine.vllm_choice import COUNTED, OURS, why_not_importable, why_not_sent
 from grape_lc.engine.vllm_figures import (
     model_flops,
     model_shape,
@@ -45,6 +50,7 @@ from grape_lc.scheduler.types import Hint
 logger = logging.getLogger(__name__)
 
 _RELEASE_LIMIT_S = 5.0
+_CORE_END_S = 2.0
 # Compiling costs more than it gains here; small blocks make more prefixes shareable.
 _CPU_DEFAULTS: dict[str, Any] = {"enforce_eager": True, "block_size": 32}
 # On a small machine the worker lives in the engine core: one process less on the way of every
@@ -81,7 +87,10 @@ class VLLMEngine(RequestMaker):
 
     model: local path or hub name. scheduler: ``grape`` (ours) or ``stock`` (vLLM's own, whose use
     of KV is counted).
-    args: any further vLLM engine argument; ``grape`` holds settings of our scheduler.
+    args: any further vLLM engine argument; ``grape`` holds settings of our scheduler, and
+    ``deterministic`` is told of in ``deterministic``.
+
+    Each tenant has a prefix cache of its own, by a salt (``CacheSalts``).
 
     Raises ConfigError for arguments that vLLM does not know or that contradict each other.
     """
@@ -89,6 +98,12 @@ class VLLMEngine(RequestMaker):
     def __init__(self, model: str, scheduler: str, args: dict[str, Any]) -> None:
         args = dict(args)
         grape = args.pop("grape", None) or {}
+        deterministic = args.pop("deterministic", False)
+        if deterministic:
+            args = deterministic_args(args, on_cpu=current_platform.is_cpu())
+        self._salts = CacheSalts.from_environment()
+        # Of open prompts that have one: what is appended has to carry it, too.
+        self._open_salts: dict[str, str] = {}
         if current_platform.is_cpu():
             args = {**_CPU_DEFAULTS, **args}
             if (cpu_count() or 1) <= _SMALL_MACHINE_CORES and _world_size(args) == 1:
@@ -103,6 +118,10 @@ class VLLMEngine(RequestMaker):
         self._profile_key = profile_key(config)
         self.early_refusal: str | None = "vLLM's own scheduler was asked for"
         overlaps = config.scheduler_config.async_scheduling
+        unfit = why_not_importable(OURS) if scheduler == "grape" else None
+        if unfit is not None:
+            logger.warning("no early work, vLLM's own scheduler serves: %s", unfit)
+            scheduler, self.early_refusal = "stock", unfit
         if scheduler == "grape":
             self.early_refusal = self._why_not_early(config)
             # Chosen after vLLM settled on synchronous or asynchronous scheduling: a scheduler
@@ -113,13 +132,18 @@ class VLLMEngine(RequestMaker):
             if "grape_cost" not in extra:
                 extra["grape_cost"] = stored_cost(self._profile_key)
             config.additional_config = {**extra, "grape": grape}
-        elif config.scheduler_config.scheduler_cls is None:
+        elif config.scheduler_config.scheduler_cls is None and not why_not_importable(COUNTED):
             kind = "CountedAsyncScheduler" if overlaps else "CountedScheduler"
             config.scheduler_config.scheduler_cls = f"grape_lc.engine.vllm_counted.{kind}"
         # vLLM asks for another scheduler of its own for some models: nothing is counted there.
-        self._told = config.scheduler_config.scheduler_cls.startswith("grape_lc.")
+        self._told = str(config.scheduler_config.scheduler_cls).startswith("grape_lc.")
         self._llm = AsyncLLM.from_vllm_config(config)
-        super().__init__(config, self._llm.renderer, self._llm.get_tokenizer())
+        super().__init__(
+            config,
+            self._llm.renderer,
+            self._llm.get_tokenizer(),
+            deterministic=deterministic,
+        )
         self._scheduler = scheduler
         self._peak: float | None = sheet_peak(config)
         self._facts = {**model_shape(config), "model_flops": model_flops(config)}
@@ -137,15 +161,30 @@ class VLLMEngine(RequestMaker):
         return None
 
     @property
-    def failed(self) -> bool:
-        """Whether vLLM's engine core ended by itself."""
-        return bool(self._llm.errored)
+    def failed(self) -> str:
+        """How vLLM's engine core ended by itself; empty while it runs."""
+        return self._core_end() if self._llm.errored else ""
+
+    def _core_end(self) -> str:
+        manager = self._llm.engine_core.resources.engine_manager
+        cores = getattr(manager, "processes", ())
+        ended = [(core.pid, core.exitcode) for core in cores if core.exitcode is not None]
+        return how_it_ended("vLLM's engine core", *(ended or [(None, None)])[0])
+
+    async def _core_ended(self) -> str:
+        """The same, of a core that may need a moment more to end."""
+        manager = self._llm.engine_core.resources.engine_manager
+        cores = [core.sentinel for core in getattr(manager, "processes", ())]
+        await asyncio.to_thread(wait, cores, _CORE_END_S)
+        return self._core_end()
 
     async def self_test(self) -> None:
         """Ask the scheduler whether this vLLM has all that open prompts need.
 
         Measures the peak of the CPU as well, where that was asked for.
         """
+        if self.early_refusal is None:
+            self.early_refusal = why_not_sent(self._llm.engine_core, EngineCoreRequest)
         if self.early_refusal is None:
             self.early_refusal = (await self.stats()).get("disabled")
         if self._told and wants_measured_peak(self._config):
@@ -166,6 +205,7 @@ class VLLMEngine(RequestMaker):
             "scheduler": self._scheduler,
             "early_refusal": self.early_refusal,
             "drafting": self._drafts,
+            "deterministic": self._deterministic,
             **self._facts,
             "peak_flops": self._peak,
             "profile": self._profile_key,
@@ -182,10 +222,12 @@ class VLLMEngine(RequestMaker):
         if self._scheduler == "grape":
             message = messages.call(adopt, hint)
             params.extra_args = {**(params.extra_args or {}), "grape": message}
+        if adopt is not None:
+            self._open_salts.pop(adopt, None)
         outcome, ahead, sampled = "none", 0, 0
         try:
             async for out in self._llm.generate(
-                tokens_input(call.token_ids),
+                tokens_input(call.token_ids, cache_salt=self._salts.of(hint.tenant)),
                 params,
                 f"call-{next(self._serial)}",
                 priority=call.priority,
@@ -214,7 +256,7 @@ class VLLMEngine(RequestMaker):
                     calls,
                 )
         except EngineDeadError as error:
-            raise EngineDiedError("vLLM's engine core ended; see the engine log") from error
+            raise EngineDiedError(await self._core_ended()) from error
         except VLLMValidationError as error:
             raise RequestError(str(error)) from error
         except Exception as error:
@@ -224,20 +266,28 @@ class VLLMEngine(RequestMaker):
 
     async def open(self, key: str, ids: Sequence[int], hint: Hint) -> None:
         """Begin an open prompt; ``key`` must never have been used before."""
-        await self._control(key, ids, messages.open_prompt(hint))
+        salt = self._salts.of(hint.tenant)
+        if salt is not None:
+            self._open_salts[key] = salt
+        await self._control(key, ids, messages.open_prompt(hint), salt)
 
     async def append(
         self, key: str, ids: Sequence[int], hops: int, final: bool, source: str | None
     ) -> None:
         """Extend an open prompt; an unknown key is ignored by the scheduler."""
         fresh = f"{key}/+{next(self._serial)}"
-        await self._control(fresh, ids, messages.append(key, hops, source, final=final))
+        message = messages.append(key, hops, source, final=final)
+        await self._control(fresh, ids, message, self._open_salts.get(key))
 
     async def release(self, keys: Sequence[str]) -> None:
         """Give open prompts back; unknown keys are ignored."""
+        for key in keys:
+            self._open_salts.pop(key, None)
         await self._llm.engine_core.abort_requests_async(list(keys))
 
-    async def _control(self, request_id: str, ids: Sequence[int], message: dict[str, Any]) -> None:
+    async def _control(
+        self, request_id: str, ids: Sequence[int], message: dict[str, Any], salt: str | None
+    ) -> None:
         # Not registered with the output processor: no answer ever comes back.
         await self._llm.engine_core.add_request_async(
             EngineCoreRequest(
@@ -250,7 +300,7 @@ class VLLMEngine(RequestMaker):
                 pooling_params=None,
                 arrival_time=time.time(),
                 lora_request=None,
-                cache_salt=None,
+                cache_salt=salt,
                 data_parallel_rank=None,
             )
         )
@@ -267,7 +317,10 @@ class VLLMEngine(RequestMaker):
             return {}
         stats: dict[str, Any] = await self._llm.engine_core.call_utility_async("grape_stats")
         if "sizes" in stats:
-            stats["sizes"]["answering"] = len(self._llm.output_processor.request_states)
+            stats["sizes"] |= {
+                "answering": len(self._llm.output_processor.request_states),
+                "open_salts": len(self._open_salts),
+            }
         return stats
 
     async def steps(self) -> list[list[float]]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from grape_lc.engine.base import CallDelta, CallObserver, CallRequest
+from grape_lc.engine.call_limits import check_call
 from grape_lc.engine.models import resolve_model
 from grape_lc.errors import (
     ConfigError,
@@ -28,6 +29,7 @@ from grape_lc.errors import (
 from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.runtime import wire
 from grape_lc.runtime.driver import RunsFlows
+from grape_lc.runtime.off_loop import off_loop
 from grape_lc.runtime.process import HostProcess, Progress, settings_key
 from grape_lc.runtime.questions import AsksEngine
 
@@ -49,7 +51,7 @@ class _Shared:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._host: HostProcess | None = None
         self._holders: set[int] = set()
         self.observers: list[CallObserver] = []
@@ -68,13 +70,14 @@ class _Shared:
 
     def host(self, holder: int, progress: Progress) -> HostProcess:
         """The running host, started if need be."""
-        with self._lock:
-            self._holders.add(holder)
+        with self.lock:
             host = self.running
             if host is None:
                 model = resolve_model(self.settings["model"], progress=progress)
                 if self._host is not None:
                     self._host.close()
+                    if self._host.is_foreign:
+                        logger.warning("an engine of a parent process: this one starts its own")
                 settings = {**self.settings, "model": model, "engine": _VLLM}
                 try:
                     host = HostProcess(settings, progress)
@@ -94,10 +97,18 @@ class _Shared:
                         RuntimeWarning,
                         stacklevel=4,
                     )
+            self._holders.add(holder)
             return host
 
+    @classmethod
+    def forked(cls) -> None:
+        """In a forked child: threads that held a lock are not there to let go of it."""
+        cls._all_lock = threading.RLock()
+        for shared in cls._all.values():
+            shared.lock = threading.RLock()
+
     def release(self, holder: int) -> None:
-        with self._lock:
+        with self.lock:
             self._holders.discard(holder)
             if not self._holders and self._host is not None:
                 host, self._host = self._host, None
@@ -226,7 +237,8 @@ class GrapeEngine(AsksEngine, RunsFlows):
         self.close()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
+        # Who is cancelled here never comes to __aexit__.
+        return await off_loop(self.start, lambda _: self.close())
 
     async def __aexit__(
         self,
@@ -237,14 +249,16 @@ class GrapeEngine(AsksEngine, RunsFlows):
         await asyncio.to_thread(self.close)
 
     def _host(self) -> HostProcess:
-        if self._closed:
-            raise EngineClosedError("this engine handle was closed")
-        return self._shared.host(self._serial, self._progress)
+        # Under the lock, or who closes the handle meanwhile would see the engine start anew.
+        with self._shared.lock:
+            if self._closed:
+                raise EngineClosedError("this engine handle was closed")
+            return self._shared.host(self._serial, self._progress)
 
     async def _ahost(self) -> HostProcess:
         if not self._closed and (host := self._shared.running) is not None:
             return host
-        return await asyncio.to_thread(self._host)
+        return await off_loop(self._host)
 
     # ------------------------------------------------------------------ calls
 
@@ -256,6 +270,7 @@ class GrapeEngine(AsksEngine, RunsFlows):
         call_id = _begin(host, request, replies.put)
         try:
             while True:
+                host.check_owner()  # what was begun before a fork is the parent's
                 delta = _delta(replies.get())
                 yield delta
                 if delta.finish_reason is not None:
@@ -291,19 +306,21 @@ class GrapeEngine(AsksEngine, RunsFlows):
 
     # ------------------------------------------------------------------ programs
 
-    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = "") -> str:
         """Announce a run of ``flow``, without waiting; returns the program id.
 
-        ``inputs`` may be incomplete: what is not known is not prefilled ahead.
+        ``inputs`` may be incomplete: what is not known is not prefilled ahead. ``tenant``: whose
+        run it is; only calls of the same tenant are part of it.
         """
         program = f"{os.getpid()}-{next(_program_serial)}"
-        self._host().post(program_message(program, flow, inputs))
+        self._host().post(program_message(program, flow, inputs, tenant))
         return program
 
     def close_program(self, program_id: str) -> None:
         """Release all open prompts of a program; unknown ids and a dead engine are ignored."""
+        # By a closed handle too: others may hold the engine that the program is open on.
         host = self._shared.running
-        if host is not None and not self._closed:
+        if host is not None:
             with contextlib.suppress(EngineError):  # it may end between the look and the message
                 host.post({"t": "close", "program": program_id})
 
@@ -320,7 +337,9 @@ class GrapeEngine(AsksEngine, RunsFlows):
         return message["value"]
 
 
-def program_message(program: str, flow: TaskFlow, inputs: Mapping[str, str]) -> wire.Message:
+def program_message(
+    program: str, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = ""
+) -> wire.Message:
     """What the host is told of a run that begins."""
     return {
         "t": "open",
@@ -328,11 +347,21 @@ def program_message(program: str, flow: TaskFlow, inputs: Mapping[str, str]) -> 
         # How calls sample is theirs to say; the host only needs the prompts.
         "flow": flow.model_dump(mode="json", exclude={"tasks": {"__all__": {"sampling"}}}),
         "inputs": dict(inputs),
+        "tenant": tenant,
     }
 
 
 _handles: dict[str, GrapeEngine] = {}
 _handles_lock = threading.RLock()
+
+
+def _forked() -> None:
+    global _handles_lock  # noqa: PLW0603 - as above
+    _handles_lock = threading.RLock()
+    _Shared.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _begin(host: HostProcess, request: CallRequest, sink: Callable[[wire.Message], None]) -> int:
@@ -350,6 +379,7 @@ def _ignore(_: object) -> None:
 
 
 def _check(request: CallRequest) -> None:
+    check_call(request)
     if request.messages is not None and not request.messages:
         raise EmptyPromptError("the call has no messages; give it at least one")
 

@@ -10,21 +10,29 @@ import argparse
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from grape_lc.engine.base import CallDelta, CallRequest
-from grape_lc.errors import CallTimeoutError, ConfigError, GrapeError
+from grape_lc.errors import CallTimeoutError, ConfigError, EngineDiedError, GrapeError, WireError
+from grape_lc.limits import LINE_BYTES
 from grape_lc.runtime import wire
 from grape_lc.runtime.ahead import Ahead, Bound, OpenPromptEngine
+from grape_lc.runtime.lifelines import end_with_parent, keep_no_orphans, when_gone
 from grape_lc.scheduler.types import Hint
 
+logger = logging.getLogger(__name__)
+
 _WATCH_S = 0.25
+_END_LIMIT_S = 30.0
 
 
 class Call(Protocol):
@@ -45,8 +53,8 @@ class HostedEngine(OpenPromptEngine, Protocol):
         ...
 
     @property
-    def failed(self) -> bool:
-        """Whether the engine ended by itself; nothing can be served any more."""
+    def failed(self) -> str:
+        """How the engine ended by itself; empty while it serves."""
         ...
 
     async def self_test(self) -> None:
@@ -101,8 +109,10 @@ class Host:
         self._writer = writer
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._asks: set[asyncio.Task[None]] = set()
+        self._broken_lines = 0
         self._engine: HostedEngine
         self._ahead: Ahead
+        self.serving = False
 
     async def run(self) -> None:
         """Start the engine, serve until the client is gone, then end everything."""
@@ -121,6 +131,7 @@ class Host:
             self._ahead = Ahead(self._engine, enabled=self._engine.early_refusal is None)
             self._send({"t": "ready", "info": self._engine.info()})
             self._asks.add(asyncio.create_task(self._watch()))
+            self.serving = True
             await self._serve()
         finally:
             await self._end()
@@ -133,32 +144,61 @@ class Host:
         self._engine = factory(settings["model"], settings["scheduler"], settings["args"])
 
     async def _serve(self) -> None:
-        while line := await self._reader.readline():
-            message = wire.decode(line)
-            match message["t"]:
-                case "call":
-                    task = asyncio.create_task(self._call(message["id"], message["req"]))
-                    self._calls[message["id"]] = task
-                case "cancel":
-                    if (running := self._calls.get(message["id"])) is not None:
-                        running.cancel()
-                case "open":
-                    await self._ahead.open_program(
-                        message["program"], message["flow"], message["inputs"]
-                    )
-                case "close":
-                    await self._ahead.close_program(message["program"])
-                case "ask":
-                    ask = asyncio.create_task(self._answer(message))
-                    self._asks.add(ask)
-                    ask.add_done_callback(self._asks.discard)
-                case other:
-                    raise ValueError(f"unknown message {other!r} from the client")
+        while (line := await self._line()) is not None:
+            message: wire.Message = {}
+            try:
+                message = wire.decode(line)
+                await self._take(message)
+            except (WireError, LookupError, TypeError, ValueError) as error:
+                # One that is not known to be anybody's is nobody's; the others go on.
+                self._broken_lines += 1
+                logger.error("a message of the client is dropped: %r", error)
+                if isinstance(call_id := message.get("id"), int) and call_id not in self._calls:
+                    self._send({"t": "error", "id": call_id, **wire.error_message(error)})
+
+    async def _line(self) -> bytes | None:
+        """The next line; None at the end. One that is too long comes as pieces that are none."""
+        while True:
+            try:
+                return await self._reader.readline() or None
+            except ValueError as error:
+                self._broken_lines += 1
+                logger.error("a message of the client is dropped: %s", error)
+
+    async def _take(self, message: wire.Message) -> None:
+        """Do what a message asks for. Raises LookupError, TypeError or ValueError."""
+        match message["t"]:
+            case "call":
+                call_id = int(message["id"])
+                if call_id in self._calls:
+                    raise ValueError(f"call {call_id} runs already")
+                task = asyncio.create_task(self._call(call_id, message["req"]))
+                self._calls[call_id] = task
+                # One that is cancelled before it began never comes to its own end.
+                task.add_done_callback(partial(self._ended, call_id))
+            case "cancel":
+                if (running := self._calls.get(message["id"])) is not None:
+                    running.cancel()
+            case "open":
+                program, inputs = str(message["program"]), dict(message["inputs"])
+                if not all(isinstance(text, str) for text in inputs.values()):
+                    raise TypeError("inputs that are no texts")
+                tenant = str(message.get("tenant", ""))
+                await self._ahead.open_program(program, message["flow"], inputs, tenant)
+            case "close":
+                await self._ahead.close_program(str(message["program"]))
+            case "ask":
+                ask = asyncio.create_task(self._answer(int(message["id"]), message))
+                self._asks.add(ask)
+                ask.add_done_callback(self._asks.discard)
+            case other:
+                raise ValueError(f"unknown message {other!r} from the client")
 
     async def _watch(self) -> None:
         """End with the engine: questions to a dead one would wait for ever."""
-        while not self._engine.failed:  # noqa: ASYNC110 - vLLM offers a flag, not an event
+        while not (how := self._engine.failed):  # noqa: ASYNC110 - vLLM offers no event
             await asyncio.sleep(_WATCH_S)
+        self._send({"t": "died", "text": how})
         self._reader.feed_eof()
 
     async def _end(self) -> None:
@@ -197,12 +237,17 @@ class Host:
             if bound is not None and not complete:
                 await self._ahead.end_call(bound, complete=False)
 
-    async def _answer(self, message: wire.Message) -> None:
-        reply: wire.Message = {"t": "answer", "id": message["id"]}
+    def _ended(self, call_id: int, task: asyncio.Task[None]) -> None:
+        self._calls.pop(call_id, None)
+
+    async def _answer(self, ask_id: int, message: wire.Message) -> None:
+        reply: wire.Message = {"t": "answer", "id": ask_id}
         try:
             reply["value"] = await self._ask(message["what"], message.get("args", {}))
-        except Exception as error:  # noqa: BLE001 - the answer to this question is the error
-            reply = {"t": "error", "id": message["id"], **wire.error_message(error)}
+        except Exception as problem:  # noqa: BLE001 - the answer to this question is the error
+            how = self._engine.failed
+            error = EngineDiedError(how) if how else problem
+            reply = {"t": "error", "id": ask_id, **wire.error_message(error)}
         self._send(reply)
 
     async def _ask(self, what: str, args: dict[str, Any]) -> Any:
@@ -233,6 +278,7 @@ class Host:
         return {
             **self._ahead.sizes,
             "calls": len(self._calls),
+            "broken_lines": self._broken_lines,
             "questions": len(self._asks),
             "tasks": len(asyncio.all_tasks()),
             "threads": threading.active_count(),
@@ -274,19 +320,33 @@ def _start_error(error: Exception) -> wire.Message:
 
 async def _main(fd: int) -> None:
     sock = socket.socket(fileno=fd)
-    reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 30)
+    reader, writer = await asyncio.open_connection(sock=sock, limit=LINE_BYTES.value)
     # Only the client decides when the host ends; Ctrl-C in a terminal reaches the client.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
-    await Host(reader, writer).run()
+    host = Host(reader, writer)
+
+    def abandoned() -> None:
+        if host.serving:  # the loop has seen it too, and ends everything in order
+            time.sleep(_END_LIMIT_S)
+        os._exit(0)
+
+    when_gone(fd, abandoned)
+    await host.run()
 
 
 def main() -> None:
-    """Entry point of the host process: ``python -m grape_lc.runtime.host --fd N``."""
+    """Entry point of the host process: ``python -m grape_lc.runtime.host --fd N --lock M``.
+
+    fd: its end of the socket. lock: holds the engine's folder for as long as the host lives.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
-    fd = parser.parse_args().fd
-    os.set_inheritable(fd, False)
-    asyncio.run(_main(fd))
+    parser.add_argument("--lock", type=int, required=True)
+    options = parser.parse_args()
+    for fd in (options.fd, options.lock):
+        os.set_inheritable(fd, False)
+    keep_no_orphans()
+    asyncio.run(_main(options.fd))
     # Everything is closed by now; tearing the interpreter down would only take seconds.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -295,3 +355,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+elif __name__ == "__mp_main__":
+    # In a process that vLLM spawned, before anything else of it runs.
+    end_with_parent()

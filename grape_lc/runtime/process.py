@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import queue
-import signal
 import socket
 import subprocess
 import sys
@@ -19,9 +18,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import grape_lc
+from grape_lc.engine.endings import how_it_ended
 from grape_lc.errors import (
     ConfigError,
     EngineClosedError,
@@ -31,6 +30,9 @@ from grape_lc.errors import (
 )
 from grape_lc.runtime import wire
 from grape_lc.runtime.channel import Channel
+from grape_lc.runtime.environment import host_environment
+from grape_lc.runtime.groups import end_group
+from grape_lc.runtime.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ Progress = Callable[[str], None]
 
 HOST = "grape_lc.runtime.host"
 _STOP_GRACE_S = 10.0
+_DEATH_S = 1.0
 _LOG_TAIL_LINES = 25
 _BUFFER_BYTES = 1 << 20
 
@@ -63,25 +66,10 @@ class HostProcess:
             prefix="grape-engine-", suffix=".log", delete=False
         )
         self.log_path = Path(log.name)
-        try:
-            ours, theirs = socket.socketpair()
-            for end in (ours, theirs):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-            with theirs:
-                self._process = subprocess.Popen(
-                    # -P: the user's working directory must not shadow installed packages.
-                    [sys.executable, "-P", "-m", HOST, "--fd", str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=_environment(),
-                    start_new_session=True,
-                )
-        finally:
-            log.close()
-        self._channel = Channel(ours)
-        _live.add(self)
+        with log, _forking:  # a fork would take the host's end of the socket with it
+            ours = self._start(log)
+            self._channel = Channel(ours)
+            _live.add(self)
         self._reader = threading.Thread(target=self._read, name="grape-reader", daemon=True)
         self._reader.start()
         try:
@@ -91,12 +79,45 @@ class HostProcess:
             self.close()
             raise
 
+    def _start(self, log: IO[bytes]) -> socket.socket:
+        """Start the host; returns this process's end of the socket between them."""
+        self._folder = RunFolder()
+        ours, theirs = socket.socketpair()
+        try:
+            for end in (ours, theirs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+            given = {"--fd": theirs.fileno(), "--lock": self._folder.lock}
+            options = [text for name, fd in given.items() for text in (name, str(fd))]
+            self._process = subprocess.Popen(
+                # -P: the user's working directory must not shadow installed packages.
+                [sys.executable, "-P", "-m", HOST, *options],
+                pass_fds=list(given.values()),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=host_environment(self._folder.path),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            self._folder.remove()
+            raise
+        finally:
+            theirs.close()
+            os.close(self._folder.lock)
+        return ours
+
     # ------------------------------------------------------------------ life
 
     @property
     def alive(self) -> bool:
         """Whether calls can be made (from the process that started the host)."""
-        return self._gone is None and os.getpid() == self._owner_pid
+        return self._gone is None and not self.is_foreign
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it belongs to a process that this one was forked off."""
+        return os.getpid() != self._owner_pid
 
     @property
     def pid(self) -> int:
@@ -105,7 +126,7 @@ class HostProcess:
 
     def close(self) -> None:
         """End the host and every process under it. Idempotent; waits until they are gone."""
-        if os.getpid() != self._owner_pid:
+        if self.is_foreign:
             return  # a forked child must not end its parent's engine
         self._fail(EngineClosedError("the engine was closed"))
         self._channel.end()
@@ -119,13 +140,14 @@ class HostProcess:
         if threading.current_thread() is not self._reader:
             self._reader.join(timeout=_STOP_GRACE_S)
         self._channel.close()
+        self._folder.remove()
         _live.discard(self)
         if clean and self._process.returncode == 0 and not self._keep_log:
             self.log_path.unlink(missing_ok=True)
 
     def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        end_group(self._process.pid)
 
     def _wait_until_ready(self, progress: Progress) -> None:
         stage, start = "starting", time.monotonic()
@@ -192,12 +214,16 @@ class HostProcess:
         self._check()
         self._send(message)
 
-    def _check(self) -> None:
-        if os.getpid() != self._owner_pid:
+    def check_owner(self) -> None:
+        """Raises EngineClosedError in a process that was forked off since the host was started."""
+        if self.is_foreign:
             raise EngineClosedError(
                 f"this engine belongs to process {self._owner_pid}; after a fork "
                 f"(now {os.getpid()}) a new engine must be made"
             )
+
+    def _check(self) -> None:
+        self.check_owner()
         if self._gone is not None:
             raise type(self._gone)(str(self._gone))
 
@@ -212,18 +238,30 @@ class HostProcess:
             # Without a reader every call would wait for ever: end them, with what is known.
             logger.exception("the engine's messages cannot be read any more")
         if not isinstance(self._gone, EngineClosedError):
-            self._kill_group()  # the engine core must not outlive a host that was killed
-            self._fail(EngineDiedError(f"the engine ended unexpectedly\n{self.log_tail()}"))
+            how = self._how_it_ended()
+            # Nothing of it may be left where a new one is started.
+            self._kill_group()
+            self._fail(EngineDiedError(f"{how}\n{self.log_tail()}"))
         self._ready.put({"t": "ended"})
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(timeout=_DEATH_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        return how_it_ended("the engine host", self._process.pid, code)
 
     def _dispatch(self, message: wire.Message) -> None:
         kind = message["t"]
         if kind in ("progress", "ready", "failed"):
             self._ready.put(message)
             return
-        if message.get("kind") == EngineDiedError.__name__:
+        if kind == "died" or message.get("kind") == EngineDiedError.__name__:
             # The host is about to end as well; whoever calls next gets a new one.
             self._gone = self._gone or EngineDiedError(f"{message['text']}\n{self.log_tail()}")
+            message = {**message, "text": str(self._gone)}
+        if kind == "died":
+            return
         last = kind != "delta" or "end" in message
         call_id = message["id"]
         entry = self._sinks.pop(call_id, None) if last else self._sinks.get(call_id)
@@ -241,10 +279,11 @@ class HostProcess:
     def _fail(self, error: EngineError) -> None:
         if self._gone is None:
             self._gone = error
+        message = {"t": "error", **wire.error_message(self._gone)}
         while self._sinks:
             _, (sink, _) = self._sinks.popitem()
             with contextlib.suppress(RuntimeError):
-                sink({"t": "error", "kind": type(error).__name__, "text": str(error)})
+                sink(message)
 
     def disown(self) -> None:
         """In a forked child: let go of the socket, or the host would not see its user end."""
@@ -253,36 +292,25 @@ class HostProcess:
 
 
 _live: weakref.WeakSet[HostProcess] = weakref.WeakSet()
+_forking = threading.RLock()
 
 
 def _disown_all() -> None:
     for host in list(_live):
         host.disown()
+    _live.clear()
+    _forking.release()
 
 
-os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(
+    before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_disown_all
+)
 
 
 @atexit.register
 def _close_all() -> None:
     for host in list(_live):
         host.close()
-
-
-def _environment() -> dict[str, str]:
-    """The host's environment: the user's own, completed where a small machine needs it."""
-    env = dict(os.environ)
-    root = str(Path(grape_lc.__file__).resolve().parent.parent)
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, env.get("PYTHONPATH")]))
-    cores = len(os.sched_getaffinity(0))
-    # One half computes; the other serves the front end and the user's own code. On two cores a
-    # second compute thread makes decoding erratic.
-    env.setdefault("OMP_NUM_THREADS", str(max(cores // 2, 1)))
-    env.setdefault("NUMBA_NUM_THREADS", "1")  # n-gram drafting crawls otherwise
-    env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-    env.setdefault("VLLM_NO_USAGE_STATS", "1")
-    env.setdefault("TOKENIZERS_PARALLELISM", "false")
-    return env
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:

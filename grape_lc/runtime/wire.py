@@ -7,9 +7,10 @@ the other as the end of the stream. JSON, not pickle: a message can only ever be
     start  settings of the engine               progress text     while it loads
     call   id, request                          ready    info     it serves now
     cancel id                                   failed   kind, text   it did not come up
-    open   program, flow, inputs                delta    id, text, token ids, time, end
+    open   program, flow, inputs, tenant        delta    id, text, token ids, time, end
     close  program                              error    id, kind, text
     ask    id, what, arguments                  answer   id, value
+                                                died     text     the engine ended by itself
 """
 
 from __future__ import annotations
@@ -19,24 +20,30 @@ from typing import Any
 
 from grape_lc import errors
 from grape_lc.engine.base import CallDelta, CallPiece, TokenLogprob, Usage
+from grape_lc.limits import LINE_BYTES
 
 Message = dict[str, Any]
 
 
 def encode(message: Message) -> bytes:
-    """One line, newline included. Raises RequestError for what JSON cannot hold."""
+    """One line, newline included. Raises RequestError for what JSON cannot hold, or a line."""
     try:
         text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
-        return text.encode() + b"\n"
-    except (TypeError, ValueError) as error:
+        line = text.encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
         raise errors.RequestError(f"the request holds what is not plain data: {error}") from error
+    LINE_BYTES.check(len(line), "the request", errors.RequestError)
+    return line
 
 
 def decode(line: bytes) -> Message:
-    """The message of one line."""
-    message = json.loads(line)
-    if not isinstance(message, dict):
-        raise TypeError(f"expected a JSON object on the wire, got {type(message).__name__}")
+    """The message of one line, which has a kind. Raises WireError for anything else."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise errors.WireError(f"a line of {len(line)} bytes is no JSON: {error}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("t"), str):
+        raise errors.WireError(f"a line of {len(line)} bytes is no message: {line[:60]!r}")
     return message
 
 
@@ -60,7 +67,14 @@ def delta_message(call_id: int, delta: CallDelta) -> Message:
 
 
 def delta_of(message: Message) -> CallDelta:
-    """The inverse of ``delta_message``."""
+    """The inverse of ``delta_message``. Raises WireError for what that did not make."""
+    try:
+        return _delta_of(message)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise errors.WireError(f"a message is no piece of an answer: {error!r:.200}") from error
+
+
+def _delta_of(message: Message) -> CallDelta:
     usage = message.get("usage")
     return CallDelta(
         text=message["text"],
@@ -85,7 +99,7 @@ def error_message(error: BaseException) -> Message:
 
 def error_of(message: Message) -> errors.GrapeError:
     """The error that ``error_message`` described."""
-    kind = getattr(errors, message["kind"], errors.CallFailedError)
+    kind = getattr(errors, str(message.get("kind")), errors.CallFailedError)
     if not (isinstance(kind, type) and issubclass(kind, errors.GrapeError)):
         kind = errors.CallFailedError
-    return kind(message["text"])
+    return kind(str(message.get("text")))

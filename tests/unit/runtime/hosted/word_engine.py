@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import multiprocessing
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import Any
 
 from grape_lc.engine.base import CallDelta, CallRequest, Usage
@@ -28,10 +31,30 @@ class WordCall:
     token_ids: list[int]
 
 
-class WordEngine:
-    """Special words: ``die`` kills the host, ``fail`` raises, ``slow`` outlasts any test."""
+def core(told: str) -> None:
+    """Does nothing for ever, in a process of its own, as an engine core of vLLM would.
 
-    failed = False
+    Holds shared memory and a semaphore. told: the file that gets its process id and their names.
+    """
+    memory = SharedMemory(create=True, size=4096)
+    lock = multiprocessing.get_context("spawn").Lock()
+    names = f"{os.getpid()} {memory.name} sem.{lock._semlock.name.strip('/')}"  # type: ignore[attr-defined]
+    Path(f"{told}.new").write_text(names)
+    Path(f"{told}.new").rename(told)
+    time.sleep(1000)
+
+
+class WordEngine:
+    """Special words.
+
+    ``die`` kills the host; ``dieonce`` too, unless the file ``died`` of the arguments is there.
+    ``corefails``: the engine has ended. ``fail`` raises, ``slow`` outlasts any test.
+
+    args: ``core``: a file for what is to be known of the core, which is started; ``hangs``: it
+    never comes up.
+    """
+
+    failed = ""
     markers: Sequence[str] = ()
 
     def __init__(self, model: str, scheduler: str, args: dict[str, Any]) -> None:
@@ -41,6 +64,11 @@ class WordEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if args.get("broken"):
             raise RuntimeError("the weights are broken")
+        self._died = Path(args.get("died", "/"))
+        if told := args.get("core"):
+            multiprocessing.get_context("spawn").Process(target=core, args=(told,)).start()
+        if args.get("hangs"):
+            time.sleep(1000)
         self._scheduler = scheduler
         self.early_refusal: str | None = None
         self._hook_missing = args.get("hook_missing")
@@ -83,6 +111,11 @@ class WordEngine:
             for index, word in enumerate(call.words):
                 if word == "die":
                     os.kill(os.getpid(), signal.SIGKILL)
+                if word == "dieonce" and not self._died.exists():
+                    self._died.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if word == "corefails":
+                    self.failed = "the core (process 7) was killed by SIGKILL"
                 if word == "fail":
                     raise RuntimeError("the engine failed this call")
                 await asyncio.sleep(1000 if word == "slow" else 0.001)
