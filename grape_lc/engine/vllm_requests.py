@@ -20,6 +20,7 @@ from vllm.sampling_params import (
 from vllm.utils.mistral import is_mistral_tokenizer
 
 from grape_lc.engine.base import CallRequest
+from grape_lc.engine.deterministic import check_repeatable
 from grape_lc.engine.vllm_tools import template_reads, with_calls, with_tools
 from grape_lc.errors import (
     EmptyPromptError,
@@ -67,9 +68,12 @@ class RequestMaker:
     """Renders, tokenises and checks requests for one engine.
 
     config: vLLM's configuration of the engine. renderer, tokenizer: the engine's own.
+    deterministic: calls whose answers could not be given again are refused.
     """
 
-    def __init__(self, config: Any, renderer: Any, tokenizer: Any) -> None:
+    def __init__(
+        self, config: Any, renderer: Any, tokenizer: Any, *, deterministic: bool = False
+    ) -> None:
         self._config = config
         self._renderer = renderer
         self._tokenizer = tokenizer
@@ -86,6 +90,7 @@ class RequestMaker:
         self._defaults: dict[str, Any] = config.model_config.get_diff_sampling_param()
         self._max_len: int = config.model_config.max_model_len
         self._drafts = config.speculative_config is not None
+        self._deterministic = deterministic
         self._on_cpu = current_platform.is_cpu()
 
     def render(
@@ -239,6 +244,8 @@ class RequestMaker:
             raise RequestError(f"bad sampling parameters: {error}") from error
         if params.n != 1:
             raise UnsupportedRequestError(f"n={params.n}: one answer a call is served")
+        if self._deterministic:
+            check_repeatable(params.temperature, params.seed)
         if self._drafts and self._on_cpu and params.temperature > 0:
             raise UnsupportedRequestError(
                 f"temperature={params.temperature} on a CPU engine that drafts "
