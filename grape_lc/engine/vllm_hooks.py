@@ -1,79 +1,18 @@
-"""The private parts of vLLM's scheduler that open prompts stand on, and a check that they exist.
+"""Checks when an engine starts that vLLM has the parts that ``vllm_parts`` lists, as they were.
 
-vLLM does not promise any of them. If one is missing or takes other arguments, open prompts are
-switched off and the scheduler is vLLM's own.
+If one is missing, takes other arguments or is of another type, open prompts are switched off and
+the scheduler is vLLM's own: that serves every call, only not ahead of time.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
-# Methods that are overridden or called, and the arguments that must exist.
-METHODS: dict[str, tuple[str, ...]] = {
-    "add_request": ("request",),
-    "finish_requests": ("request_ids", "finished_status"),
-    "schedule": ("throttle_prefills",),
-    "update_from_output": ("scheduler_output", "model_runner_output"),
-    "get_num_unfinished_requests": (),
-    "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
-    "shutdown": (),
-    "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
-    "_preempt_request": ("request", "timestamp", "drop_stale_output"),
-    "_free_request": ("request",),
-    "_free_request_blocks": ("request",),
-    "_enqueue_waiting_request": ("request",),
-    "_is_blocked_waiting_status": ("status",),
-    "_holds_kv_blocks": ("request",),
-}
-
-# Attributes of a scheduler that are read or changed.
-ATTRIBUTES = (
-    "policy",
-    "requests",
-    "running",
-    "waiting",
-    "kv_holding_waiting",
-    "deferred_waiting",
-    "finished_req_ids",
-    "finished_req_ids_dict",
-    "max_num_scheduled_tokens",
-    "max_num_running_reqs",
-    "max_num_active_reqs",
-    "num_waiting_for_streaming_input",
-    "max_model_len",
-    "num_spec_tokens",
-    "num_prefill_lookahead",
-    "num_sampled_tokens_per_step",
-    "block_size",
-    "hash_block_size",
-    "connector",
-    "is_encoder_decoder",
-    "has_mamba_layers",
-    "prefill_capacity_bound",
-    "scheduler_config",
-    "vllm_config",
-    "kv_cache_manager",
-    "_inflight_prefills",
-    "_pause_state",
-)
-
-QUEUE_METHODS = ("add_request", "prepend_request", "remove_requests", "__iter__", "__len__")
-
-KV_METHODS: dict[str, tuple[str, ...]] = {
-    "allocate_slots": (
-        "request",
-        "num_new_tokens",
-        "num_new_computed_tokens",
-        "new_computed_blocks",
-        "full_sequence_must_fit",
-    ),
-    "get_computed_blocks": ("request",),
-}
-
-POOL_PARTS = ("get_num_free_blocks", "num_gpu_blocks", "free_blocks")
-
-GROUP_PARTS = ("req_to_blocks", "num_cached_block", "block_size", "block_pool")
+from grape_lc.engine import vllm_parts as parts
+from grape_lc.engine.vllm_parts import Method
 
 
 def check_hooks(target: Any, stock: Any = None) -> list[str]:
@@ -83,42 +22,128 @@ def check_hooks(target: Any, stock: Any = None) -> list[str]:
     stock: where to look for methods instead: a subclass has those that it overrides, whether
         or not vLLM has them.
     """
-    found = _methods(target if stock is None else stock, METHODS)
+    found = _methods(target if stock is None else stock, parts.METHODS)
     if inspect.isclass(target):
         return found
-    found += _parts(target, ATTRIBUTES, "")
+    if stock is not None:
+        found += _taken(type(target), stock)
+    found += _attributes(target, parts.ATTRIBUTES)
+    for path, names in parts.CONFIG.items():
+        found += _names(_reached(target, path), names, f"{path}.")
     for name in ("waiting", "kv_holding_waiting"):
-        if hasattr(target, name):
-            found += _parts(getattr(target, name), QUEUE_METHODS, f"{name}.")
+        found += _methods(getattr(target, name, None), parts.QUEUE, f"{name}.")
     manager = getattr(target, "kv_cache_manager", None)
-    if manager is None:
-        return found
-    found += _methods(manager, KV_METHODS, "kv_cache_manager.")
-    pool = getattr(manager, "block_pool", None)
-    found += _parts(pool, POOL_PARTS, "block_pool.")
-    groups = getattr(getattr(manager, "coordinator", None), "single_type_managers", None)
-    if groups is None:
+    found += _methods(manager, parts.KV_MANAGER, "kv_cache_manager.")
+    found += _names(getattr(manager, "block_pool", None), parts.POOL, "block_pool.")
+    groups = _reached(manager, "coordinator.single_type_managers")
+    if isinstance(groups, Iterable):
+        for group in groups:
+            found += _attributes(group, parts.GROUP, f"{type(group).__name__}.")
+    else:
         found.append("kv_cache_manager.coordinator.single_type_managers is missing")
-    for group in groups or ():
-        found += _parts(group, GROUP_PARTS, f"{type(group).__name__}.")
+    for path, names in parts.CLASSES.items():
+        found += check_class(path, names)
+    return [*dict.fromkeys(found + check_request())]
+
+
+def check_class(path: str, names: Iterable[str]) -> list[str]:
+    """Which of these fields, members or methods a class lacks; ``path``: module and name."""
+    module, _, name = path.rpartition(".")
+    try:
+        kind = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        return [f"{path} is missing: {error}"]
+    known = {field for base in kind.__mro__ for field in vars(base).get("__annotations__", ())}
+    return [f"{name}.{part} is missing" for part in names if part not in known | {*dir(kind)}]
+
+
+def check_request() -> list[str]:
+    """What a request of this vLLM lacks. One is made to see: most of it is set when it is made."""
+    from vllm import SamplingParams
+    from vllm.v1.request import Request
+
+    try:
+        request = Request("grape-self-test", [1, 2], SamplingParams(max_tokens=1), None)
+    except Exception as error:  # noqa: BLE001 - whatever is raised, it is made in another way
+        return [f"a Request is made in another way: {error!r}"]
+    found = _attributes(request, parts.REQUEST, "Request.")
+    found += _names(getattr(request, "sampling_params", None), parts.SAMPLING, "SamplingParams.")
+    stats = getattr(request, "prefill_stats", None)
+    if stats is not None:
+        found += _methods(stats, parts.PREFILL_STATS, "PrefillStats.")
     return found
 
 
-def _parts(owner: Any, names: tuple[str, ...], where: str) -> list[str]:
-    return [f"{where}{name} is missing" for name in names if not hasattr(owner, name)]
+def _reached(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name, None)
+    return owner
 
 
-def _methods(owner: Any, wanted: dict[str, tuple[str, ...]], where: str = "") -> list[str]:
+def _names(owner: Any, names: Iterable[str], where: str) -> list[str]:
+    return [f"{where}{name} is missing" for name in names if not _has(owner, name)]
+
+
+def _has(owner: Any, name: str) -> bool:
+    try:
+        getattr(owner, name)
+    except Exception:  # noqa: BLE001 - a property that fails is of no use either
+        return False
+    return True
+
+
+def _attributes(owner: Any, wanted: Mapping[str, type | None], where: str = "") -> list[str]:
+    found = _names(owner, wanted, where)
+    for name, kind in wanted.items():
+        if kind is not None and _has(owner, name) and not isinstance(getattr(owner, name), kind):
+            other = type(getattr(owner, name)).__name__
+            found.append(f"{where}{name} is a {other}, not a {kind.__name__}")
+    return found
+
+
+def _methods(owner: Any, wanted: Mapping[str, Method], where: str = "") -> list[str]:
     found = []
-    for name, arguments in wanted.items():
-        method = getattr(owner, name, None)
-        if not callable(method):
+    for name, method in wanted.items():
+        function = getattr(owner, name, None)
+        if not callable(function):
             found.append(f"{where}{name} is missing")
             continue
-        known = inspect.signature(method).parameters
-        if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()):
-            continue
-        missing = [argument for argument in arguments if argument not in known]
-        if missing:
-            found.append(f"{where}{name} takes {list(known)}, not {missing}")
+        try:
+            known = [*inspect.signature(function).parameters.values()]
+        except ValueError:
+            continue  # compiled, or of Python's own types: it does not say
+        found += _arguments(f"{where}{name}", known, method, unbound=inspect.isclass(owner))
     return found
+
+
+def _arguments(
+    name: str, known: list[inspect.Parameter], method: Method, *, unbound: bool
+) -> list[str]:
+    """Whether a method takes its arguments as it did."""
+    if any(p.kind is p.VAR_KEYWORD for p in known):
+        return []  # somebody wrapped it
+    names = [p.name for p in known if p.kind is not p.VAR_POSITIONAL]
+    if unbound and names[:1] == ["self"]:
+        del names[0]
+    missing = [wanted for wanted in (*method.first, *method.named) if wanted not in names]
+    if missing:
+        return [f"{name} takes {names}, not {missing}"]
+    if tuple(names[: len(method.first)]) != method.first:
+        return [f"{name} takes {names}, not {[*method.first]} first"]
+    more = names[len(method.first) :]
+    if method.closed and more:
+        return [f"{name} takes {names}: {more} is new"]
+    return []
+
+
+def _taken(kind: type, stock: Any) -> list[str]:
+    """Methods of ours that would replace one of vLLM's unasked."""
+    ours = {
+        name
+        for base in kind.__mro__
+        if base.__module__.startswith("grape_lc.")
+        for name, value in vars(base).items()
+        if not name.startswith("__") and name not in parts.METHODS
+        if callable(value) or isinstance(value, property)
+    }
+    return [f"{name} is a part of vLLM's own" for name in sorted(ours) if hasattr(stock, name)]

@@ -344,13 +344,23 @@ class Simulation:
         """One turn of the loop: fill the pipeline, or take a result out of it."""
         self.clock.now += 0.001
         if self.scheduler.has_requests() and len(self._queue) < self.kind.depth:
-            planned = self.scheduler.schedule()
-            self.check(planned)
-            self._queue.append((planned, self.worker.execute(planned)))
+            self.launch()
             if len(self._queue) < self.kind.depth:
                 return
         if self._queue:
             self.collect()
+
+    def launch(self) -> Any:
+        """Schedule one more step and let the worker do it; its output stays on the way."""
+        planned = self.scheduler.schedule()
+        self.check(planned)
+        self._queue.append((planned, self.worker.execute(planned)))
+        return planned
+
+    @property
+    def in_flight(self) -> int:
+        """Steps whose output is on the way."""
+        return len(self._queue)
 
     def check(self, planned: Any) -> None:
         """No step is longer than its plan, and no plan runs what it preempts."""
