@@ -36,6 +36,7 @@ def _explain(
     self: AnyGraph,
     inputs: Mapping[str, str] | None = None,
     count_tokens: Callable[[str], int] | None = None,
+    tenant: str = "",
 ) -> GraphExplanation:
     """Where the graph's templates come from, what is prepared, and what the last runs saved.
 
@@ -43,7 +44,7 @@ def _explain(
     """
     from grape_lc.adapters.explain import explain_graph  # it imports much
 
-    return explain_graph(self, inputs, count_tokens)
+    return explain_graph(self, inputs, count_tokens, tenant)
 
 
 @cache

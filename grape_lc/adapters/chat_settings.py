@@ -23,6 +23,7 @@ from grape_lc.adapters.callsite import current_call_site
 from grape_lc.adapters.chat_serving import Call
 from grape_lc.adapters.handler import ProgramHandler
 from grape_lc.adapters.recording import recording_engine
+from grape_lc.adapters.tenants import current_tenant
 from grape_lc.engine.base import CallRequest, EngineClient
 from grape_lc.errors import ConfigError, RequestError, UnsupportedRequestError
 from grape_lc.flow.sampling import Sampling
@@ -70,7 +71,9 @@ class ServedModel(BaseModel):
         start of an engine is not counted.
     max_retries: how often a call is made again when the engine died under it and could be started
         anew. No other error is cured by trying again.
-    tenant: who shares the engine fairly with the other tenants.
+    tenant: on whose behalf calls are made that say nothing else, themselves or by the config of
+        their run (``metadata``). Tenants share the engine fairly; nothing that is computed for one
+        is used for another.
     sampling_extra: further fields of ``vllm.SamplingParams``. Those that are common may also
         be given as keyword arguments of their own, here and with a call.
     api_key: not used, since nothing leaves the machine; for code that gives one to any model.
@@ -163,6 +166,7 @@ class ServedModel(BaseModel):
             "model": self._name(),
             **self._sampling(None, {}).model_dump(mode="json"),
             "n": self.n,
+            **({"tenant": self.tenant} if self.tenant else {}),
             "engine_args": self.engine_args,
         }
 
@@ -254,6 +258,7 @@ class ServedModel(BaseModel):
     ) -> Call:
         """A call of the engine; ``prompt`` is messages or text, and what goes with them."""
         program = task = label = ended = None
+        tenant = self._tenant(run_manager, options)
         site = current_call_site(run_manager)
         if site is not None:
             label = site.name()
@@ -265,8 +270,10 @@ class ServedModel(BaseModel):
                 and (depth := handler.depth(site)) is not None
             ]
             if inside:
-                program, task, ended = min(inside, key=lambda item: item[0])[1].bind(site, engine)
+                handler = min(inside, key=lambda item: item[0])[1]
+                program, task, ended = handler.bind(site, engine, tenant)
         service = {name: options.get(name, getattr(self, name)) for name in SERVICE_FIELDS}
+        service["tenant"] = tenant
         try:
             request = CallRequest(
                 sampling=sampling,
@@ -280,6 +287,17 @@ class ServedModel(BaseModel):
         except ValidationError as error:
             raise RequestError(f"call options: {faults(error)}") from None
         return Call(request, ended)
+
+    def _tenant(self, run_manager: RunManager, options: Mapping[str, Any]) -> str:
+        """On whose behalf a call is made. Raises RequestError for what is no name."""
+        tenant = options.get("tenant")
+        if tenant is None:
+            tenant = current_tenant(run_manager)
+        if tenant is None:
+            tenant = self.tenant
+        if not isinstance(tenant, str):
+            raise RequestError(f"tenant={tenant!r:.60}: a tenant is named by a text")
+        return tenant
 
     def _sampling(self, stop: list[str] | None, options: Mapping[str, Any]) -> Sampling:
         """The model's own settings, overridden by those of a call."""

@@ -45,12 +45,14 @@ def explain_graph(
     graph: Pregel[Any, Any, Any, Any],
     inputs: Mapping[str, str] | None = None,
     count_tokens: Callable[[str], int] | None = None,
+    tenant: str = "",
 ) -> GraphExplanation:
     """What is known of an attached graph now; ``graph.explain()`` is the same.
 
     inputs: values of input variables, as many as are known; they only give sizes.
     count_tokens: tokens of a text. Without it the engine counts, if the graph has used one that
         is open; else sizes of templates are estimates.
+    tenant: whose runs taught what is learned. Numbers of the last runs are those of all tenants.
 
     Nothing is run and no engine is started. Raises FlowInputError for inputs that the flow does
     not have.
@@ -64,12 +66,13 @@ def explain_graph(
     if engine is not None and not getattr(engine, "is_open", True):
         engine = None
     runs = handler.savings.runs
+    templates = handler.lore(tenant).templates
 
     def found(engine: EngineClient | None) -> GraphExplanation:
         return explain_flow(
             name,
-            handler.flow,
-            sources=handler.sources,
+            templates.flow,
+            sources=templates.sources,
             runs=runs,
             inputs=inputs,
             count_tokens=count_tokens or (None if engine is None else engine.count_tokens),

@@ -18,12 +18,14 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from grape_lc.adapters.callsite import CallSite, call_site, numbered
-from grape_lc.adapters.conversations import Conversations, Histories, histories_of
+from grape_lc.adapters.conversations import Histories, histories_of
 from grape_lc.adapters.inputs import input_texts, is_command
 from grape_lc.adapters.lists import fitted
 from grape_lc.adapters.resuming import Past, Threads, left_of
 from grape_lc.adapters.savings import PROGRAM, RESUMED, RunSavings, Savings
 from grape_lc.adapters.templates import Templates
+from grape_lc.adapters.tenant_templates import Lore, TenantTemplates
+from grape_lc.adapters.tenants import tenant_in
 from grape_lc.adapters.watching import Watched, Watcher, foreign_model
 from grape_lc.engine.base import EngineClient, Usage
 from grape_lc.flow.taskflow import TaskFlow
@@ -33,17 +35,23 @@ logger = logging.getLogger(__name__)
 EngineSource = Callable[[], EngineClient | None]
 """Names the engine that a graph is to use, without starting it; asked at each run."""
 
+_MIXED = "another tenant"
+
 
 @dataclass(slots=True)
 class GraphRun:
     """A run of the attached graph, from its first callback to its last.
 
+    tenant: whose it is; None: nobody has said so yet, its first call will.
     namespace: checkpoint namespace of the node that runs the graph, if it is nested.
     inputs: texts of its input; ``None``: this run gets no program.
-    thread: by which what it comes to is remembered; ``None``: nobody could resume it by itself.
+    thread: by which what it comes to is remembered, with the tenant that was known when it began;
+        ``None``: nobody could resume it by itself.
     past: the run that it goes on with, if it was resumed.
+    earlier_of: tenant of the thread's last run, if it is known.
     histories: the conversation of the thread when it began.
-    engine, program: where a program is open, if one is.
+    engine, program: where a program is open, if one is. opened_for: its tenant.
+    seen: tenants of its calls. Of a run of several nothing is learned.
     settled: a call has shown which engine the graph uses, or the run has ended: from then on
         no program is opened.
     calls: of the model, by place in the graph. watched: these calls and their answers.
@@ -53,13 +61,17 @@ class GraphRun:
     finalizer: closes the program if LangGraph drops the run without a word.
     """
 
+    tenant: str | None
     namespace: str
     inputs: Mapping[str, str] | None
-    thread: str | None = None
+    thread: tuple[str | None, str] | None = None
     past: Past | None = None
+    earlier_of: str | None = None
     histories: Histories = field(default_factory=dict)
     engine: EngineClient | None = None
     program: str | None = None
+    opened_for: str = ""
+    seen: set[str] = field(default_factory=set)
     settled: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     watched: Watched = field(default_factory=Watched)
@@ -91,6 +103,9 @@ class ProgramHandler(BaseCallbackHandler):
     answered is told to them when it has come to its end. Of a run that was resumed the program is
     what is left of the flow, if the run was begun in this process.
 
+    A run is a tenant's: that of its config, of ``tenant``, or of its first call. What the runs of
+    one tenant teach is not used for another's.
+
     The engine is that of ``engine`` if it names one. Else it is the one that the graph's calls turn
     out to use, so that none is ever started for a graph that does not use it: the first run opens
     its program at its first call, later runs at their start.
@@ -103,13 +118,20 @@ class ProgramHandler(BaseCallbackHandler):
     run_inline = True
     raise_error = False
 
-    def __init__(self, templates: Templates, engine: EngineSource | None = None) -> None:
-        self._templates = templates
+    def __init__(
+        self,
+        templates: Templates,
+        engine: EngineSource | None = None,
+        tenant: str | None = None,
+    ) -> None:
+        self._lore = TenantTemplates(templates)
+        self._tenant = tenant
+        # Calls have named tenants that no config had named: who comes next is not known at a start.
+        self._named_by_calls = False
         self._named_engine = engine or (lambda: None)
         self._last_engine: EngineClient | None = None
         self._watcher = Watcher()
         self._threads = Threads()
-        self._conversations = Conversations()
         # Keyed by the number of a run id: the id object itself must stay collectable.
         self._places: dict[int, Place] = {}
         self._warned = False
@@ -120,13 +142,17 @@ class ProgramHandler(BaseCallbackHandler):
 
     @property
     def flow(self) -> TaskFlow | None:
-        """What a run is expected to do; None: nothing is known yet."""
-        return self._templates.flow
+        """What a run without a tenant is expected to do; None: nothing is known yet."""
+        return self.lore("").templates.flow
 
     @property
     def sources(self) -> Mapping[str, str]:
         """Who says what a task of the flow is sent: ``declared``, ``traced`` or ``learned``."""
-        return self._templates.sources
+        return self.lore("").templates.sources
+
+    def lore(self, tenant: str) -> Lore:
+        """What is known of the runs of a tenant."""
+        return self._lore.of(tenant)
 
     @property
     def engine(self) -> EngineClient | None:
@@ -156,12 +182,12 @@ class ProgramHandler(BaseCallbackHandler):
         return None if place is None else place.depth
 
     def bind(
-        self, site: CallSite, engine: EngineClient
+        self, site: CallSite, engine: EngineClient, tenant: str = ""
     ) -> tuple[str | None, str | None, Callable[[Usage], None] | None]:
         """Program and task of a call that is about to be made on ``engine``; who notes its usage.
 
-        Program and task are ``None`` when the call is not part of a program. The second call of
-        a node in one run is the task ``node#2``, and so on.
+        Program and task are ``None`` when the call is not part of a program, or is of another
+        tenant than the run. The second call of a node in one run is the task ``node#2``, and so on.
         """
         place = self.place(site.parent_run_id)
         if place is None:
@@ -170,8 +196,11 @@ class ProgramHandler(BaseCallbackHandler):
         program = task = ended = None
         with self._guard("binding a call"), run.lock:
             name = numbered(site.name(run.namespace), run.calls)
-            self._settle(run, engine)
-            if run.program is not None and run.engine is engine:
+            self._settle(run, engine, tenant)
+            run.seen.add(tenant)
+            if tenant != run.tenant:
+                why = _MIXED
+            elif run.program is not None and run.engine is engine:
                 program, task, why = run.program, name, PROGRAM
             else:
                 why = self._without(run)
@@ -182,15 +211,22 @@ class ProgramHandler(BaseCallbackHandler):
         """Why a call of the run is in no program, for those who look at what was saved."""
         if run.inputs is None:
             return RESUMED
-        return "no flow" if self.flow is None else "no program"
+        return "no flow" if self.lore(run.tenant or "").templates.flow is None else "no program"
 
-    def _settle(self, run: GraphRun, engine: EngineClient) -> None:
-        """Make sure that the program is where the run's calls go."""
+    def _settle(self, run: GraphRun, engine: EngineClient, tenant: str) -> None:
+        """Make sure that the program is where the run's calls go, and of the same tenant."""
         if run.settled:
             return
         run.settled = True
+        if run.tenant is None:
+            run.tenant = tenant
+            self._named_by_calls |= bool(tenant)
+            if run.earlier_of not in (None, tenant):
+                run.histories = {}  # another tenant's
+                if run.past is not None:
+                    run.inputs = None
         self._last_engine = wanted = self._named_engine() or engine
-        if run.engine is not wanted:
+        if run.engine is not wanted or run.opened_for != run.tenant:
             self._close_program(run)
             self._open_program(run, wanted)
 
@@ -227,7 +263,8 @@ class ProgramHandler(BaseCallbackHandler):
             else:
                 run.inputs = None  # nobody would close its program
             engine = self._named_engine() or self._last_engine
-            if engine is not None and getattr(engine, "is_open", True):
+            known = run.tenant is not None or not self._named_by_calls
+            if known and engine is not None and getattr(engine, "is_open", True):
                 with run.lock:
                     self._open_program(run, engine)
 
@@ -309,21 +346,29 @@ class ProgramHandler(BaseCallbackHandler):
     def _begun(self, inputs: object, metadata: Mapping[str, Any]) -> GraphRun:
         """A run of the graph. LangGraph resumes one without saying how it was begun."""
         namespace = str(metadata.get("langgraph_checkpoint_ns", ""))
+        tenant = tenant_in(metadata)
+        if tenant is None:
+            tenant = self._tenant
         # Inside of another graph it is begun anew by its node, whatever becomes of the whole.
         known = metadata.get("thread_id") if not namespace else None
-        thread = None if known is None else str(known)
+        thread = None if known is None else (tenant, str(known))
         past = None if thread is None else self._threads.past(thread)
         if not is_command(inputs):
-            before = {} if past is None else past.after
-            return GraphRun(namespace, input_texts(inputs), thread, histories=before)
+            before, earlier_of = ({}, None) if past is None else (past.after, past.tenant)
+            texts = input_texts(inputs)
+            return GraphRun(
+                tenant, namespace, texts, thread, histories=before, earlier_of=earlier_of
+            )
         if past is None:
-            return GraphRun(namespace, None)
+            return GraphRun(tenant, namespace, None)
         counts = past.counts
         return GraphRun(
+            tenant,
             namespace,
             past.inputs,
             thread,
             past,
+            past.tenant,
             past.before,
             calls=counts.copy(),
             watched=Watched(counts),
@@ -346,6 +391,8 @@ class ProgramHandler(BaseCallbackHandler):
                 if (foreign := foreign_model(options, serialized)) is not None:
                     with self._lock:
                         self.foreign_calls[foreign] += 1
+                else:
+                    run.seen.add(_tenant_of(options, metadata))
                 self._watcher.begins(
                     _key(run_id), run.watched, site, run.namespace, prompt, options
                 )
@@ -393,10 +440,13 @@ class ProgramHandler(BaseCallbackHandler):
     def _ended(self, run: GraphRun, *, complete: bool, outputs: object) -> None:
         """A run of the graph is over; ``complete``: it came to its end, or was interrupted."""
         self._watcher.forgets(run.watched)
-        if run.inputs is None:
+        tenants = run.seen if run.tenant is None else {*run.seen, run.tenant}
+        if run.inputs is None or len(tenants) > 1:
             return
+        tenant = next(iter(tenants), "")
+        lore = self.lore(tenant)
         calls = run.watched.answered()
-        earlier = Past(run.inputs, before=run.histories) if run.past is None else run.past
+        earlier = run.past or Past(run.inputs, before=run.histories, tenant=tenant)
         if run.thread is not None:
             after = histories_of(outputs) if complete else {}
             self._threads.remember(run.thread, earlier.and_then(calls, run.undone, after))
@@ -405,8 +455,8 @@ class ProgramHandler(BaseCallbackHandler):
             seen = [
                 w.call.answer_only() if w.call.task in earlier.undone else w.call for w in calls
             ]
-            told = self._conversations.told(seen, run.histories)
-            self._templates.watch(run.inputs, told, earlier.answers)
+            told = lore.conversations.told(seen, run.histories)
+            lore.templates.watch(run.inputs, told, earlier.answers)
 
     def _abandoned(self, key: int) -> None:
         # Called by the garbage collector, at any point of any thread, which may hold a lock
@@ -418,7 +468,9 @@ class ProgramHandler(BaseCallbackHandler):
             self._leave(key)
 
     def _open_program(self, run: GraphRun, engine: EngineClient) -> None:
-        flow = self.flow
+        tenant = run.tenant or ""
+        lore = self.lore(tenant)
+        flow = lore.templates.flow
         if run.inputs is None or flow is None:
             return
         known = dict(run.inputs)
@@ -427,12 +479,12 @@ class ProgramHandler(BaseCallbackHandler):
             if left is None:
                 return
             flow, known = left, {**known, **answers}
-        flow, said = self._conversations.continued(fitted(flow, known), run.histories)
+        flow, said = lore.conversations.continued(fitted(flow, known), run.histories)
         # Nor may a text of the input stand in for one that no run gives.
         names = {v.name for v in flow.variables if v.kind == "input" and not v.opaque}
         inputs = {name: text for name, text in known.items() if name in names} | said
-        run.program = engine.open_program(flow, inputs)
-        run.engine = engine
+        run.program = engine.open_program(flow, inputs, tenant)
+        run.engine, run.opened_for = engine, tenant
 
     def _close_program(self, run: GraphRun) -> None:
         if run.program is not None and run.engine is not None:
@@ -450,7 +502,7 @@ class ProgramHandler(BaseCallbackHandler):
             logger.log(
                 level,
                 "flow %r: %s failed, calls go on without a program (said once): %r",
-                self._templates.name,
+                self._lore.nobodys.templates.name,
                 doing,
                 error,
             )
@@ -459,6 +511,12 @@ class ProgramHandler(BaseCallbackHandler):
 def _key(run_id: UUID | str) -> int:
     """A number for a run; LangGraph passes on whatever the caller's config has as its id."""
     return run_id.int if isinstance(run_id, UUID) else uuid5(NAMESPACE_OID, str(run_id)).int
+
+
+def _tenant_of(options: Mapping[str, Any], metadata: Mapping[str, Any] | None) -> str:
+    """The tenant of a call of ours, from what LangChain's callbacks get."""
+    said = (options.get("invocation_params") or {}).get("tenant")
+    return said if isinstance(said, str) else tenant_in(metadata) or ""
 
 
 def _end_is_noticed(run_id: object) -> bool:

@@ -24,10 +24,11 @@ from grape_lc.adapters.chat_settings import RunManager, ServedModel
 from grape_lc.adapters.chat_structured import Method, structured
 from grape_lc.adapters.chat_tools import choose, describe_tools
 from grape_lc.adapters.messages import to_chat
+from grape_lc.adapters.tenants import TenantCalls
 from grape_lc.engine.base import EngineClient
 
 
-class ChatGrape(ServedModel, BaseChatModel):
+class ChatGrape(TenantCalls, ServedModel, BaseChatModel):
     """A chat model on an engine of this package; by default vLLM in a process of its own.
 
         llm = ChatGrape(temperature=0, max_tokens=200)

@@ -83,6 +83,10 @@ def attach(
     How much each call found prefilled is kept of the last runs, as numbers, in the cache folder too
     unless ``learned`` is ``"memory"``; ``graph.explain()`` of the copy shows it.
 
+    A run may be a tenant's, ``app.invoke(x, config={"metadata": {"tenant": "acme"}})``; without a
+    word it is that of ``model`` or of the run's first call. What is learned from the runs of a
+    tenant is used for that tenant only, and not kept in a file.
+
     An attached graph may be attached again: the new flow takes the place of the old one.
 
     Raises FlowError when a flow is not well formed or has a task that is no node, or when a
@@ -110,7 +114,8 @@ def attach(
         )
         return as_attached(bare)
     templates = Templates(name, layers, learner, store)
-    handler = ProgramHandler(templates, _engine_source(model))
+    tenant = model.tenant if isinstance(model, ServedModel) else ""
+    handler = ProgramHandler(templates, _engine_source(model), tenant or None)
     if learned != _MEMORY:
         handler.savings.keep_in(lambda: savings_path(bare.name or "flow", digest()))
     return as_attached(bare.with_config(callbacks=[handler]))

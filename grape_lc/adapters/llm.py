@@ -16,12 +16,13 @@ from langchain_core.outputs import Generation, GenerationChunk, LLMResult
 from grape_lc.adapters import chat_serving as serving
 from grape_lc.adapters.chat_results import llm_output, response_metadata, usage_metadata
 from grape_lc.adapters.chat_settings import RunManager, ServedModel
+from grape_lc.adapters.tenants import OwnTenant
 from grape_lc.engine.base import CallDelta, EngineClient
 from grape_lc.errors import EmptyPromptError
 from grape_lc.flow.sampling import Sampling
 
 
-class GrapeLLM(ServedModel, BaseLLM):
+class GrapeLLM(OwnTenant, ServedModel, BaseLLM):
     """A completion model: the prompt is the text as it stands, without a chat template.
 
         llm = GrapeLLM(temperature=0, max_tokens=200)
@@ -30,7 +31,7 @@ class GrapeLLM(ServedModel, BaseLLM):
     The settings are those of ServedModel; what a call asks for may be overridden with the call, as
     in ChatGrape. ``generation_info`` of an answer (of the last chunk of a stream) holds its
     ``finish_reason``, ``usage_metadata`` and ``grape``, as a message of ChatGrape does. Several
-    prompts are served side by side.
+    prompts are served side by side, on behalf of one tenant.
 
     Raises RequestError and EngineError, as ChatGrape does.
     """

@@ -104,7 +104,7 @@ class RecordingEngine:
         """The answer, in one piece."""
         yield self._delta(request)
 
-    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = "") -> str:
         """Nothing is prepared in a trace."""
         return "trace"
 

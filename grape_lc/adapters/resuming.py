@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from grape_lc.adapters.conversations import Histories
@@ -31,7 +31,7 @@ class Past:
 
     inputs: by name. answers: by task, of calls that will not be made again. undone: tasks of nodes
     that did not come to their end, whose calls will be made again. before, after: the conversation
-    when it began, and when it ended.
+    when it began, and when it ended. tenant: whose run it was.
     """
 
     inputs: Mapping[str, str]
@@ -39,6 +39,7 @@ class Past:
     undone: frozenset[str] = frozenset()
     before: Histories = field(default_factory=dict)
     after: Histories = field(default_factory=dict)
+    tenant: str = ""
 
     @property
     def counts(self) -> Counter[str]:
@@ -68,11 +69,11 @@ class Past:
                 again.add(watched.call.task)
             else:
                 answers[watched.call.task] = watched.call.answer
-        return Past(self.inputs, answers, frozenset(again), self.before, after)
+        return Past(self.inputs, answers, frozenset(again), self.before, after, self.tenant)
 
 
 class Threads:
-    """The last run of each thread, by its id; of the threads those used last.
+    """The last run of each thread, by tenant and id; of the threads those used last.
 
     most: threads. most_of_one, most_of_all: characters. Usable from any thread.
     """
@@ -86,14 +87,14 @@ class Threads:
         self._most = most
         self._most_of_one = most_of_one
         self._most_of_all = most_of_all
-        self._pasts: OrderedDict[str, Past] = OrderedDict()
+        self._pasts: OrderedDict[Hashable, Past] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._pasts)
 
-    def remember(self, thread: str, past: Past) -> None:
+    def remember(self, thread: Hashable, past: Past) -> None:
         """A run of the thread is over, or was interrupted; of a very long one nothing is kept."""
         with self._lock:
             if (old := self._pasts.pop(thread, None)) is not None:
@@ -106,7 +107,7 @@ class Threads:
                 _, oldest = self._pasts.popitem(last=False)
                 self._size -= oldest.size
 
-    def past(self, thread: str) -> Past | None:
+    def past(self, thread: Hashable) -> Past | None:
         """What the thread's last run came to; None if it is not known."""
         with self._lock:
             if thread in self._pasts:

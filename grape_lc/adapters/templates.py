@@ -60,6 +60,11 @@ class Templates:
         """Who says what a task of the flow is sent."""
         return dict(self._now().sources)
 
+    def untaught(self) -> Templates:
+        """The same declared and traced templates, which no run has taught anything; not stored."""
+        learner = None if self._learner is None else Learner(self.name)
+        return Templates(self.name, self._layers, learner)
+
     def watch(
         self,
         inputs: Mapping[str, str],

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.callbacks.base import BaseRunManager
+from langchain_core.callbacks.manager import BaseRunManager
 from langchain_core.runnables.config import (
     ensure_config,
     get_config_list,
@@ -57,17 +57,6 @@ def with_tenant(config: Any, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def with_one_tenant(config: Any, options: dict[str, Any], calls: int) -> dict[str, Any]:
-    """The same for several calls that are made as one. Raises RequestError for several tenants."""
-    said = [with_tenant(one, options).get(KEY) for one in get_config_list(config, calls)]
-    if len(set(said)) > 1:
-        raise RequestError(
-            f"a batch for several tenants ({', '.join(map(repr, dict.fromkeys(said)))}): make one "
-            "for each"
-        )
-    return options if said[0] is None else {**options, KEY: said[0]}
-
-
 class TenantCalls:
     """Turns the tenant of a config into an option of the call.
 
@@ -94,19 +83,54 @@ class TenantCalls:
             return super().astream(input, config, **with_tenant(config, options))
 
 
-class TenantBatches(TenantCalls):
-    """The same of a model that serves a batch as one: it is one tenant's."""
+class OwnTenant:
+    """Lets a call be made by a copy of the model that has the tenant of the call for its own.
+
+    Of models for plain text LangChain's cache knows the fields alone, and a batch is one call: it
+    has one tenant.
+    """
 
     if not TYPE_CHECKING:
 
-        def batch(self, inputs, config=None, **options):
+        def invoke(self, input, config=None, **options):  # noqa: A002
             """As LangChain's."""
-            if inputs:
-                options = with_one_tenant(config, options, len(inputs))
-            return super().batch(inputs, config, **options)
+            return super(OwnTenant, self._owned(config, options)).invoke(input, config, **options)
+
+        async def ainvoke(self, input, config=None, **options):  # noqa: A002
+            """As LangChain's."""
+            model = super(OwnTenant, self._owned(config, options))
+            return await model.ainvoke(input, config, **options)
+
+        def stream(self, input, config=None, **options):  # noqa: A002
+            """As LangChain's."""
+            return super(OwnTenant, self._owned(config, options)).stream(input, config, **options)
+
+        def astream(self, input, config=None, **options):  # noqa: A002
+            """As LangChain's."""
+            return super(OwnTenant, self._owned(config, options)).astream(input, config, **options)
+
+        def batch(self, inputs, config=None, **options):
+            """As LangChain's; raises RequestError for several tenants."""
+            model = super(OwnTenant, self._owned(config, options, len(inputs)))
+            return model.batch(inputs, config, **options)
 
         async def abatch(self, inputs, config=None, **options):
-            """As LangChain's."""
-            if inputs:
-                options = with_one_tenant(config, options, len(inputs))
-            return await super().abatch(inputs, config, **options)
+            """As LangChain's; raises RequestError for several tenants."""
+            model = super(OwnTenant, self._owned(config, options, len(inputs)))
+            return await model.abatch(inputs, config, **options)
+
+        def _owned(self, config, options, calls=1):
+            configs = get_config_list(config, calls)
+            said = dict.fromkeys(with_tenant(one, options).get(KEY) for one in configs)
+            if len(said) > 1:
+                raise RequestError(
+                    f"a batch for several tenants ({', '.join(map(repr, said))}): make one for each"
+                )
+            tenant = next(iter(said), None)
+            return self if tenant in (None, self.tenant) else _copy(self, tenant)
+
+
+def _copy(model: Any, tenant: object) -> Any:
+    if not isinstance(tenant, str):
+        raise RequestError(f"tenant={tenant!r:.60}: a tenant is named by a text")
+    return model.model_copy(update={KEY: tenant})

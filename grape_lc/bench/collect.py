@@ -108,9 +108,9 @@ class MeasuredEngine:
             if isinstance(deltas, AsyncGenerator):
                 await deltas.aclose()
 
-    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
-        """The inner engine's."""
-        return self._engine.open_program(flow, inputs)
+    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = "") -> str:
+        """The inner engine's, for the tenant of calls that are made here."""
+        return self._engine.open_program(flow, inputs, tenant or current_tenant.get())
 
     def close_program(self, program_id: str) -> None:
         """The inner engine's."""

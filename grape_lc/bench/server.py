@@ -125,7 +125,8 @@ class ArmServer:
     ) -> tuple[RunRecord, dict[str, float]]:
         """Run the programs on an empty prefix cache; returns records and risen counters.
 
-        On a warmed arm the cache holds the static heads of the prompts, computed before the run.
+        On a warmed arm the cache of every tenant holds the static heads of the prompts, computed
+        before the run.
         What the example's scorer counts is among the counters.
 
         on_tick: called with the number of finished programs several times a second.
@@ -135,7 +136,8 @@ class ArmServer:
         engine = self.start()
         empty_cache(self.arm.name, engine)
         if self.arm.warmed:
-            warm(engine, static_heads(self._traced(engine)))
+            tenants = dict.fromkeys(arrival.tenant for arrival in arrivals)
+            warm(engine, static_heads(self._traced(engine), tenants))
         measured = self._measured(engine)
         graph = self._program(measured, self._max_tokens)
         before = engine.stats()

@@ -19,17 +19,18 @@ from grape_lc.flow.taskflow import TaskFlow
 from grape_lc.flow.template import Literal_, PromptTemplate
 
 
-def static_heads(flow: TaskFlow) -> list[CallRequest]:
+def static_heads(flow: TaskFlow, tenants: Iterable[str] = ("",)) -> list[CallRequest]:
     """One call of a single token for each different head, in the order of the tasks.
 
-    Prompts that begin with a value have none.
+    Prompts that begin with a value have none. tenants: each has a prefix cache of its own, in
+    which all heads are to be; one tenant after the other.
     """
     heads: list[CallRequest] = []
     for task in flow.tasks:
         head = _head(task.prompt)
         if head is not None and head not in heads:
             heads.append(head)
-    return heads
+    return [head.model_copy(update={"tenant": tenant}) for tenant in tenants for head in heads]
 
 
 def warm(engine: EngineClient, heads: Iterable[CallRequest]) -> None:

@@ -100,7 +100,8 @@ class CallRequest(BaseModel):
     ``ttft_s`` and ``tbt_s`` are the targets for the first token and for the time between tokens,
     ``deadline_s`` the one for the whole program, in seconds from the arrival of its first call.
     The scheduler orders and sizes its steps by them; nothing is cancelled when one is missed.
-    ``tenant`` names who shares the engine fairly with the other tenants.
+    ``tenant`` names on whose behalf the call is made: tenants share the engine fairly, and nothing
+    that one has computed or announced is used for another. Empty: nobody in particular.
     ``timeout_s`` is a limit, not a target: a call that takes longer is cancelled and raises
     CallTimeoutError.
 
@@ -155,12 +156,12 @@ class EngineClient(Protocol):
         """Like ``stream``, for the running event loop; cancelling the task cancels the call."""
         ...
 
-    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = "") -> str:
         """Announce a run of ``flow`` and return its program id, without waiting.
 
         ``inputs`` may be incomplete: what is not known is not prefilled. The engine opens the
         prompts of the flow's tasks and feeds them while upstream calls (those that name this
-        program and a task) decode.
+        program and a task) decode. Only calls of the same ``tenant`` are part of the program.
         """
         ...
 

@@ -17,7 +17,10 @@ def why_not_open(request: Any) -> str | None:
 
 
 def why_not_adopt(request: Any, opened: Any) -> str | None:
-    """Why a request may not take over the KV of the request ``opened``; ``None`` if it may."""
+    """Why a request may not take over the KV of the request ``opened``; ``None`` if it may.
+
+    Both have the same ``cache_salt``: to a request with another one there is no such open prompt.
+    """
     return _first(
         (request.prompt_token_ids is None, "the prompt is given as embeddings"),
         (request.prompt_embeds is not None, "the prompt is given as embeddings"),
@@ -26,7 +29,6 @@ def why_not_adopt(request: Any, opened: Any) -> str | None:
         (request.resumable, "streaming input"),
         (request.sampling_params.prompt_logprobs is not None, "prompt logprobs"),
         (request.skip_reading_prefix_cache, "the call reads no cached prefix"),
-        (request.cache_salt != opened.cache_salt, "cache_salt differs"),
         (request.lora_request != opened.lora_request, "LoRA differs"),
     )
 

@@ -83,10 +83,10 @@ class LifeMixin(RoomMixin):
             self.grape_counters["refused"] += 1
             return
         refusal = self._unmovable or why_not_open(request)
-        if refusal is None and self._opens.how_ended(key) is not None:
+        if refusal is None and self._opens.was_used(key):
             refusal = "the id was used before"
         if refusal is not None:
-            self._opens.remember(key, f"refused:{refusal}")
+            self._opens.remember(key, f"refused:{refusal}", request.cache_salt)
             self._swallow(request, "refused")
             return
         self.requests[key] = request
@@ -95,9 +95,9 @@ class LifeMixin(RoomMixin):
         self.grape_counters["opened"] += 1
 
     def _append(self, request: Any, message: messages.Append) -> None:
-        prompt = self._opens.get(message.key)
+        prompt = self._opens.shown(message.key, request.cache_salt)
         if prompt is None:
-            how = self._opens.how_ended(message.key) or ""
+            how = self._opens.how_ended(message.key, request.cache_salt) or ""
             self._swallow(request, "refused" if how.startswith("refused") else "unknown")
             return
         self._opens.append(
@@ -148,9 +148,10 @@ class LifeMixin(RoomMixin):
 
         Returns the outcome and the tokens handed over; the open prompt has ended after this.
         """
-        prompt = self._opens.get(key)
+        # Who has another salt is told what is told of a key that never was.
+        prompt = self._opens.shown(key, request.cache_salt)
         if prompt is None:
-            how = self._opens.how_ended(key)
+            how = self._opens.how_ended(key, request.cache_salt)
             return (how if how and how.startswith("refused") else "unknown"), 0
         opened = prompt.request
         self._kv_counts.handed_over(

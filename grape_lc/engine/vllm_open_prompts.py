@@ -44,7 +44,7 @@ class OpenTable:
         self._max_tokens = max_tokens
         self._hold_back = max(1, hold_back)
         self._prompts: dict[str, OpenPrompt] = {}
-        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
         self._stalled: set[str] = set()
         self._stalled_free = 0
 
@@ -63,6 +63,11 @@ class OpenTable:
     def get(self, key: str) -> OpenPrompt | None:
         """The open prompt of a key, ``None`` if it is not open."""
         return self._prompts.get(key)
+
+    def shown(self, key: str, salt: str | None) -> OpenPrompt | None:
+        """The same for a client: an open prompt with another ``cache_salt`` is none of its."""
+        prompt = self._prompts.get(key)
+        return prompt if prompt is not None and prompt.request.cache_salt == salt else None
 
     @property
     def remembered(self) -> int:
@@ -131,19 +136,24 @@ class OpenTable:
         prompt = self._prompts.pop(key, None)
         if prompt is not None:
             self._stalled.discard(key)
-            self.remember(key, how)
+            self.remember(key, how, prompt.request.cache_salt)
         return prompt
 
-    def remember(self, key: str, how: str) -> None:
-        """Remember why a key is not open."""
-        self._ended[key] = how
+    def remember(self, key: str, how: str, salt: str | None) -> None:
+        """Remember why a key is not open, for those who ask with this ``cache_salt``."""
+        self._ended[key] = (how, salt)
         self._ended.move_to_end(key)
         if len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
 
-    def how_ended(self, key: str) -> str | None:
-        """How a key ended, if that is remembered."""
-        return self._ended.get(key)
+    def was_used(self, key: str) -> bool:
+        """Whether it is remembered how the key ended."""
+        return key in self._ended
+
+    def how_ended(self, key: str, salt: str | None) -> str | None:
+        """How a key ended, if that is remembered and the ``cache_salt`` was this."""
+        how, own = self._ended.get(key, (None, salt))
+        return how if own == salt else None
 
     def expired(self, now: float, ttl_s: float) -> list[str]:
         """Keys that were not touched for ``ttl_s`` seconds."""

@@ -59,17 +59,17 @@ class FlowRunner(Protocol):
 
     Both methods get a valid flow and complete inputs, yield the events of one run in the
     order in which they happen, and end with ProgramFinished. Closing the iterator early
-    cancels the run. They raise EngineError or RequestError.
+    cancels the run. They raise EngineError or RequestError. ``tenant``: see ``TaskFlow.stream``.
     """
 
     def run_flow_events(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
+        self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = ""
     ) -> AsyncIterator[FlowEvent]:
         """Run on the running event loop."""
         ...
 
     def run_flow_events_sync(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
+        self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = ""
     ) -> Iterator[FlowEvent]:
         """Run without an event loop."""
         ...
@@ -417,33 +417,43 @@ class TaskFlow(FlowModel):
 
     # -- running ----------------------------------------------------------------------------
 
-    def stream(self, engine: FlowRunner, inputs: Mapping[str, str]) -> AsyncIterator[FlowEvent]:
+    def stream(
+        self, engine: FlowRunner, inputs: Mapping[str, str], *, tenant: str = ""
+    ) -> AsyncIterator[FlowEvent]:
         """Run the flow and yield its events.
+
+        tenant: on whose behalf. Nothing that is computed for one tenant is used for another.
 
         Raises at once FlowInputError and what ``validate_flow`` raises; while it runs,
         EngineError, RequestError, or TransducerError when an answer does not fit a slot.
         """
         self.validate_flow()
         self.check_inputs(inputs)
-        return engine.run_flow_events(self, inputs)
+        return engine.run_flow_events(self, inputs, tenant)
 
-    def stream_sync(self, engine: FlowRunner, inputs: Mapping[str, str]) -> Iterator[FlowEvent]:
+    def stream_sync(
+        self, engine: FlowRunner, inputs: Mapping[str, str], *, tenant: str = ""
+    ) -> Iterator[FlowEvent]:
         """Like ``stream``, without an event loop."""
         self.validate_flow()
         self.check_inputs(inputs)
-        return engine.run_flow_events_sync(self, inputs)
+        return engine.run_flow_events_sync(self, inputs, tenant)
 
-    async def run(self, engine: FlowRunner, inputs: Mapping[str, str]) -> FlowResult:
+    async def run(
+        self, engine: FlowRunner, inputs: Mapping[str, str], *, tenant: str = ""
+    ) -> FlowResult:
         """Run the flow and wait for its result; errors as for ``stream``."""
         collected = _Collector(self.name)
-        async for event in self.stream(engine, inputs):
+        async for event in self.stream(engine, inputs, tenant=tenant):
             collected.add(event)
         return collected.result()
 
-    def run_sync(self, engine: FlowRunner, inputs: Mapping[str, str]) -> FlowResult:
+    def run_sync(
+        self, engine: FlowRunner, inputs: Mapping[str, str], *, tenant: str = ""
+    ) -> FlowResult:
         """Like ``run``, without an event loop."""
         collected = _Collector(self.name)
-        for event in self.stream_sync(engine, inputs):
+        for event in self.stream_sync(engine, inputs, tenant=tenant):
             collected.add(event)
         return collected.result()
 

@@ -74,11 +74,13 @@ class Ahead:
         """Entries of what is kept: the table's, and calls and programs that are under way."""
         return {**self.table.sizes, "guests": len(self._guests), "later": len(self._later)}
 
-    async def open_program(self, program: str, flow: object, inputs: Mapping[str, str]) -> None:
-        """A run of ``flow`` (as data) begins."""
+    async def open_program(
+        self, program: str, flow: object, inputs: Mapping[str, str], tenant: str = ""
+    ) -> None:
+        """A run of ``flow`` (as data) begins, of a tenant's."""
         await self._do(
             program,
-            lambda: self.table.open_program(program, TaskFlow.model_validate(flow), inputs),
+            lambda: self.table.open_program(program, TaskFlow.model_validate(flow), inputs, tenant),
         )
 
     async def close_program(self, program: str) -> None:
@@ -87,11 +89,19 @@ class Ahead:
 
     async def begin_call(self, request: CallRequest) -> Bound:
         """A call was tokenised: find out what it is, and the open prompt to take over."""
-        found_by: FoundBy = "name" if self.table.knows(request.program, request.task) else "none"
-        if request.program is None and (found := self._find(request)) is not None:
+        found_by: FoundBy = "none"
+        if self.table.is_anothers(request.program, request.tenant):
+            # It is told, and may do, what a call could that names nothing and fits nothing.
+            self.table.counts["program_of_another_tenant"] += 1
+            request = request.model_copy(update={"program": None, "task": None})
+        elif self.table.knows(request.program, request.task):
+            found_by = "name"
+        elif request.program is None and (found := self._find(request)) is not None:
             request = request.model_copy(update={"program": found[0], "task": found[1]})
             found_by = "content"
-        program, task = request.program, request.task
+        # One that is not open may be opened by somebody else before this call ends.
+        program = request.program if request.program in self.table else None
+        task = request.task
         if (guest := self._guests.pop((program, task), None)) is not None:
             guest.program = guest.task = None
         bound = Bound(program, task, self.table.take(program, task), NO_HINT, found_by)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from typing import NamedTuple, Protocol
@@ -14,6 +16,7 @@ from typing import NamedTuple, Protocol
 from grape_lc.engine.base import CallRequest, EngineClient
 from grape_lc.flow.events import FlowEvent, ProgramFinished, TaskFinished, TaskStarted, TokenEvent
 from grape_lc.flow.taskflow import Task, TaskFlow
+from grape_lc.runtime.off_loop import off_loop
 
 
 class ToolStep(NamedTuple):
@@ -33,6 +36,7 @@ async def run_events(
     flow: TaskFlow,
     inputs: Mapping[str, str],
     tools: Sequence[ToolStep] = (),
+    tenant: str = "",
 ) -> AsyncIterator[FlowEvent]:
     """Events of one run, in the order in which they happen; ProgramFinished is the last.
 
@@ -42,13 +46,17 @@ async def run_events(
 
     tools: write inputs that ``inputs`` lacks. Where there are some, UnknownVariableError is raised
         for one that does not fit the flow, and FlowInputError for what nobody gives.
+    tenant: on whose behalf it runs, as in CallRequest.
     """
     if tools:
         for name in (name for tool in tools for name in tool.reads):
             flow.variable(name)
         flow.check_inputs({**inputs, **{tool.writes: "" for tool in tools}})
-    program = await _open(engine, flow, inputs)
-    run = _Run(engine, flow, program, dict(inputs), tools)
+    program = await _open(engine, flow, inputs, tenant)
+    run = _Run(engine, flow, program, dict(inputs), tools, tenant)
+    # An event loop that is closed under the run never comes to the end below.
+    close = weakref.finalize(run, engine.close_program, program)
+    close.atexit = False
     try:
         run.start_ready()
         while run.tasks:
@@ -59,20 +67,15 @@ async def run_events(
     finally:
         # Before anything is awaited: a loop that ends cancels this very clean-up.
         run.cancel()
-        engine.close_program(program)
+        close()
         await run.ended()
 
 
-async def _open(engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+async def _open(
+    engine: EngineClient, flow: TaskFlow, inputs: Mapping[str, str], tenant: str
+) -> str:
     """Announce the run; it may start the engine, so not on the event loop's thread."""
-    opening = asyncio.get_running_loop().run_in_executor(None, engine.open_program, flow, inputs)
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(
-            lambda done: None if done.exception() else engine.close_program(done.result())
-        )
-        raise
+    return await off_loop(lambda: engine.open_program(flow, inputs, tenant), engine.close_program)
 
 
 class _Run:
@@ -85,10 +88,12 @@ class _Run:
         program: str,
         values: dict[str, str],
         tools: Sequence[ToolStep],
+        tenant: str,
     ) -> None:
         self.engine = engine
         self.flow = flow
         self.program = program
+        self.tenant = tenant
         self.values = values
         for newest, of in flow.choices.items():
             if given := [values[name] for name in of if name in values]:
@@ -142,6 +147,7 @@ class _Run:
             sampling=task.sampling,
             program=self.program,
             task=task.name,
+            tenant=self.tenant,
             **task.targets.over(self.flow.targets).model_dump(),
         )
         self._emit(TaskStarted(self.program, task.name, time.monotonic()))
@@ -197,6 +203,7 @@ def run_events_sync(
     flow: TaskFlow,
     inputs: Mapping[str, str],
     tools: Sequence[ToolStep] = (),
+    tenant: str = "",
 ) -> Iterator[FlowEvent]:
     """``run_events`` for synchronous code; works inside a running event loop too.
 
@@ -206,7 +213,7 @@ def run_events_sync(
     loop = asyncio.new_event_loop()
 
     async def pump() -> None:
-        stream = run_events(engine, flow, inputs, tools)
+        stream = run_events(engine, flow, inputs, tools, tenant)
         async with contextlib.aclosing(stream):  # type: ignore[type-var]
             async for event in stream:
                 events.put(event)
@@ -235,20 +242,23 @@ def run_events_sync(
     finally:
         with contextlib.suppress(RuntimeError):  # the loop may have ended by itself
             loop.call_soon_threadsafe(job.cancel)
-        thread.join()
+        # The garbage collector may end the iterator on that very thread; and of an interpreter
+        # that ends, this thread is all that still runs.
+        if threading.current_thread() is not thread and not sys.is_finalizing():
+            thread.join()
 
 
 class RunsFlows(EngineClient, Protocol):
     """What ``TaskFlow.run`` and its kin need of an engine; every engine client inherits it."""
 
     def run_flow_events(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
+        self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = ""
     ) -> AsyncIterator[FlowEvent]:
         """Events of a run of ``flow``; see ``TaskFlow.stream``."""
-        return run_events(self, flow, inputs)
+        return run_events(self, flow, inputs, tenant=tenant)
 
     def run_flow_events_sync(
-        self, flow: TaskFlow, inputs: Mapping[str, str]
+        self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = ""
     ) -> Iterator[FlowEvent]:
         """The same for synchronous code, also inside a running event loop."""
-        return run_events_sync(self, flow, inputs)
+        return run_events_sync(self, flow, inputs, tenant=tenant)

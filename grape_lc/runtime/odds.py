@@ -8,7 +8,7 @@ is before anything ran is therefore its own odds times those of the least likely
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 from grape_lc.flow.taskflow import TaskFlow
@@ -36,24 +36,24 @@ class _Seen:
 
 
 class Odds:
-    """What the runs of each flow showed. Keyed by the flow's shape; the oldest are forgotten."""
+    """What runs showed, by a key for those that are alike; the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._flows: OrderedDict[str, dict[str, _Seen]] = OrderedDict()
+        self._flows: OrderedDict[Hashable, dict[str, _Seen]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._flows)
 
     def ended(
-        self, shape: str, flow: TaskFlow, called: Collection[str], answered: Collection[str]
+        self, runs: Hashable, flow: TaskFlow, called: Collection[str], answered: Collection[str]
     ) -> None:
-        """A run of ``flow`` is over.
+        """A run of ``flow`` is over; ``runs``: the key of those that are like it.
 
         called: the tasks whose calls arrived. answered: those of them that came to their end; a
         task that waits for one that did not says nothing, since the run may have been cancelled.
         """
-        seen = self._flows.setdefault(shape, {})
-        self._flows.move_to_end(shape)
+        seen = self._flows.setdefault(runs, {})
+        self._flows.move_to_end(runs)
         while len(self._flows) > _MOST_FLOWS:
             self._flows.popitem(last=False)
         for task in flow.tasks:
@@ -65,9 +65,9 @@ class Odds:
             entry.runs = entry.runs * _FADE + 1
             entry.called = entry.called * _FADE + (task.name in called)
 
-    def of(self, shape: str, flow: TaskFlow) -> Mapping[str, float]:
+    def of(self, runs: Hashable, flow: TaskFlow) -> Mapping[str, float]:
         """How likely each task is to be called, from 0 to 1; 1 where nothing is known."""
-        seen = self._flows.get(shape, {})
+        seen = self._flows.get(runs, {})
         odds: dict[str, float] = {}
         for task in flow.order():
             above = min((max(odds[t] for t in some) for some in flow.needs(task)), default=1.0)

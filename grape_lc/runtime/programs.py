@@ -130,6 +130,7 @@ class _Program:
     flow: TaskFlow
     shape: FlowShape
     values: dict[str, _Value]
+    tenant: str = ""
     running: set[str] = field(default_factory=set)  # tasks with a call in flight
     called: set[str] = field(default_factory=set)  # tasks with a call in flight or answered
     prompts: dict[str, _Prompt] = field(default_factory=dict)
@@ -142,6 +143,15 @@ class _Program:
     def writers(self) -> dict[str, str]:
         """The task that writes each variable; for a newest one the task that did so last."""
         return {task.output: task.name for task in self.flow.tasks}
+
+    @property
+    def runs_of(self) -> tuple[str, str]:
+        """What tells runs that are alike: what one tenant's do says nothing of another's."""
+        return self.tenant, self.shape.name
+
+    def hint(self, task: str | None) -> Hint:
+        """What a call of this task says."""
+        return replace(self.shape.hint(task), tenant=self.tenant)
 
     def text_of(self, slot: Slot) -> str | None:
         """What stands in a slot, once nothing can change it."""
@@ -157,6 +167,8 @@ class _Program:
 
 class PromptTable:
     """All programs of one engine. Every method returns the commands that the engine must run.
+
+    A program is its tenant's: to calls of others it is one that is not there (``is_anothers``).
 
     ``enabled=False`` keeps the bookkeeping out altogether: no program is ever recorded.
     """
@@ -187,9 +199,9 @@ class PromptTable:
     # ------------------------------------------------------------------ programs
 
     def open_program(
-        self, program_id: str, flow: TaskFlow, inputs: Mapping[str, str]
+        self, program_id: str, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = ""
     ) -> list[Command]:
-        """Record a run and open the prompt of every task that waits for another one.
+        """Record a run of a tenant's and open the prompt of every task that waits for another one.
 
         Tasks that wait for none are left out: their call is about to arrive by itself. So are
         those that earlier runs of the flow seldom came to.
@@ -203,10 +215,10 @@ class PromptTable:
         for newest, of in flow.choices.items():
             if given := [values[name] for name in of if name in values]:
                 values[newest] = given[-1]
-        program = _Program(program_id, flow, FlowShape.of(flow), values)
+        program = _Program(program_id, flow, FlowShape.of(flow), values, tenant)
         self._programs[program_id] = program
         self.counts["programs"] += 1
-        odds = self._odds.of(program.shape.name, flow)
+        odds = self._odds.of(program.runs_of, flow)
         commands: list[Command] = []
         for task in flow.order():
             if not flow.upstream(task.name):
@@ -227,7 +239,7 @@ class PromptTable:
             for name, value in program.values.items()
             if value.done and name in program.writers
         }
-        self._odds.ended(program.shape.name, program.flow, program.called, answered)
+        self._odds.ended(program.runs_of, program.flow, program.called, answered)
         return [c for p in program.prompts.values() for c in self._release(p, "program closed")]
 
     # ------------------------------------------------------------------ calls
@@ -306,7 +318,7 @@ class PromptTable:
         program, task = self._find(program_id, task_name)
         if program is None:
             return NO_HINT
-        hint = program.shape.hint(task_name)
+        hint = program.hint(task_name)
         return replace(hint, feeds=task is not None and bool(self._fed_by(program, task)))
 
     def take(self, program_id: str | None, task_name: str | None) -> str | None:
@@ -325,16 +337,23 @@ class PromptTable:
         program = self._programs.get(program_id) if program_id is not None else None
         return program is not None and task_name in program.shape.hints
 
+    def is_anothers(self, program_id: str | None, tenant: str) -> bool:
+        """Whether this is a running program of another tenant than ``tenant``."""
+        program = self._programs.get(program_id) if program_id is not None else None
+        return program is not None and program.tenant != tenant
+
     def find(self, request: CallRequest) -> tuple[str, str] | None:
         """Program and task of a call that names no program, by its content (``content``).
 
-        None if it fits none, or several that are not alike. Costs nothing while no program is
-        open; else a comparison for each task that was not called yet, and one rendering.
+        Only programs of the call's tenant are looked at. None if it fits none, or several that are
+        not alike. Costs nothing while no such program is open; else a comparison for each task that
+        was not called yet, and one rendering.
         """
-        prompt = content.prompt_of(request) if self._programs else None
+        programs = [p for p in self._programs.values() if p.tenant == request.tenant]
+        prompt = content.prompt_of(request) if programs else None
         if prompt is None:
             return None
-        known = [item for program in self._programs.values() for item in self._known(program)]
+        known = [item for program in programs for item in self._known(program)]
         if not known:
             return None
         choice = content.choose(
@@ -409,7 +428,7 @@ class PromptTable:
         source = program.writers.get(prompt.slot.variable) if prompt.slot is not None else None
         if prompt.state is State.PENDING and ids:
             prompt.move(State.OPEN, f"{len(ids)} tokens known")
-            hint = replace(program.shape.hint(name), program=program.id, hops=hops, source=source)
+            hint = replace(program.hint(name), program=program.id, hops=hops, source=source)
             commands.append(OpenPrompt(prompt.key, ids, hint))
         elif prompt.state is State.OPEN:
             commands.append(AppendPrompt(prompt.key, ids, hops, complete, source))

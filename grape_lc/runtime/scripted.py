@@ -143,6 +143,7 @@ class ScriptedCall:
 class ScriptedProgram:
     """One program, updated while it is open.
 
+    tenant: whose it is; calls of others are no part of it.
     fed: for each task of a call of this program, the pieces that were delivered while the
         program was open: what the open prompts downstream of the task would have got.
     """
@@ -151,6 +152,7 @@ class ScriptedProgram:
     flow: TaskFlow
     inputs: dict[str, str]
     open: bool = True
+    tenant: str = ""
     fed: dict[str, list[str]] = field(default_factory=dict)
     _last: dict[str, ScriptedCall] = field(default_factory=dict)  # calls by task
 
@@ -281,7 +283,7 @@ class ScriptedEngine(RunsFlows):
                 await self.clock.asleep(self.delay)
                 yield self._deliver(call, delta)
 
-    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str]) -> str:
+    def open_program(self, flow: TaskFlow, inputs: Mapping[str, str], tenant: str = "") -> str:
         """Record a program and return its id.
 
         Raises EngineClosedError.
@@ -289,7 +291,9 @@ class ScriptedEngine(RunsFlows):
         with self._lock:
             self._check_open("open_program")
             program_id = f"program-{len(self._programs) + 1}"
-            self._programs[program_id] = ScriptedProgram(program_id, flow, dict(inputs))
+            self._programs[program_id] = ScriptedProgram(
+                program_id, flow, dict(inputs), tenant=tenant
+            )
             return program_id
 
     def close_program(self, program_id: str) -> None:
@@ -365,7 +369,7 @@ class ScriptedEngine(RunsFlows):
         request = call.request
         found_by: FoundBy = "name"
         call.program, call.task = request.program, request.task
-        opened = [program for program in self._programs.values() if program.open]
+        opened = [p for p in self._programs.values() if p.open and p.tenant == request.tenant]
         if request.program is None and opened:
             choice = content.choose(
                 call.prompt,
@@ -377,6 +381,9 @@ class ScriptedEngine(RunsFlows):
                 call.program, call.task = choice.known.program, choice.known.task
                 found_by = "content"
         program = self._programs.get(call.program or "")
+        if program is not None and program.tenant != request.tenant:
+            call.program = call.task = None
+            return
         if program is None or not program.open or call.task is None:
             return
         if any(task.name == call.task for task in program.flow.tasks):

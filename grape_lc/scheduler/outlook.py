@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from grape_lc.scheduler.lengths import Lengths
 from grape_lc.scheduler.settings import PolicyConfig
-from grape_lc.scheduler.types import NO_SLACK_S, Decodes, RequestView, Stage
+from grape_lc.scheduler.types import NO_SLACK_S, Decodes, Hint, RequestView, Stage
 
 _FRESH = 16  # tokens after which what a call is expected to decode is looked up again
 
@@ -14,7 +14,8 @@ _FRESH = 16  # tokens after which what a call is expected to decode is looked up
 class Outlook:
     """Expectations of one engine's requests, learned from the calls that ended.
 
-    block_size: tokens of a KV block; groups: KV groups.
+    block_size: tokens of a KV block; groups: KV groups. How long a tenant's calls decode says
+    nothing of another's.
     """
 
     def __init__(self, config: PolicyConfig, block_size: int, groups: int) -> None:
@@ -37,14 +38,14 @@ class Outlook:
         own = view.max_output - view.output if view.remaining is None else view.remaining
         tokens = min(float(own), view.max_output - view.output)
         for task in hint.after:
-            tokens += lengths.expected(hint.flow, task) or 0.0
+            tokens += lengths.expected(_flow(hint), task) or 0.0
         view.path_s = tokens * step_s if hint.task is not None else 0.0
 
     def call_ended(self, view: RequestView, *, complete: bool, limited: bool) -> None:
         """A call is gone; learn from it if it is ``complete``."""
         hint = view.hint
         if complete:
-            self.lengths.observe(hint.flow, hint.task, view.output, limited)
+            self.lengths.observe(_flow(hint), hint.task, view.output, limited)
         if self._sources.get((hint.program, hint.task)) is view:
             del self._sources[hint.program, hint.task]
 
@@ -59,7 +60,7 @@ class Outlook:
         hint = view.hint
         limit = view.max_output - view.output
         view.remaining, view.sure = self.lengths.remaining(
-            hint.flow, hint.task, view.output, view.max_output
+            _flow(hint), hint.task, view.output, view.max_output
         )
         if view.remaining is None:
             ahead = min(limit, self._config.horizon)
@@ -75,7 +76,7 @@ class Outlook:
             view.remaining = view.sure = None
             return
         view.remaining, view.sure = self.lengths.remaining(
-            source.hint.flow, source.hint.task, source.output, source.max_output
+            _flow(source.hint), source.hint.task, source.output, source.max_output
         )
 
     def tally(
@@ -120,3 +121,8 @@ class Outlook:
         groups = self._groups
         decodes = Decodes(rows, tokens, kv_tokens, blocks * groups, slack_s)
         return decodes, tuple(prefills), growth * groups
+
+
+def _flow(hint: Hint) -> str | None:
+    """Under which lengths of the hint's task are kept."""
+    return f"{hint.tenant}\n{hint.flow or ''}" if hint.tenant else hint.flow

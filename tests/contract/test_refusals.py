@@ -15,7 +15,6 @@ PROMPT = list(range(100, 400))
 @pytest.mark.parametrize(
     ("sampling", "request_fields", "why"),
     [
-        ({}, {"cache_salt": "tenant"}, "cache_salt differs"),
         ({}, {"lora_request": LoRARequest("a", 1, "/nowhere")}, "LoRA differs"),
         ({"prompt_logprobs": 1}, {}, "prompt logprobs"),
         ({"skip_reading_prefix_cache": True}, {}, "the call reads no cached prefix"),

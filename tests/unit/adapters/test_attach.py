@@ -569,7 +569,7 @@ def test_a_graph_may_change_its_engine_between_runs() -> None:
 class RefusingEngine(ScriptedEngine):
     """Serves calls, but no programs."""
 
-    def open_program(self, flow: TaskFlow, inputs: Any) -> str:
+    def open_program(self, flow: TaskFlow, inputs: Any, tenant: str = "") -> str:
         raise RuntimeError("no room for programs")
 
 

@@ -280,10 +280,10 @@ def test_an_end_waits_for_a_program_that_is_being_opened(
     opening, go_on = threading.Event(), threading.Event()
 
     class SlowEngine(ScriptedEngine):
-        def open_program(self, flow: TaskFlow, inputs: Any) -> str:
+        def open_program(self, flow: TaskFlow, inputs: Any, tenant: str = "") -> str:
             opening.set()
             assert go_on.wait(60)
-            return super().open_program(flow, inputs)
+            return super().open_program(flow, inputs, tenant)
 
     engine = SlowEngine("ok")
 

@@ -141,10 +141,10 @@ from test_langgraph_server import ANSWERS, make_graph
 log = Path(os.environ["PROGRAMS_LOG"])
 
 class Logged(ScriptedEngine):
-    def open_program(self, flow, inputs):
+    def open_program(self, flow, inputs, tenant=""):
         with log.open("a") as file:
             file.write(json.dumps([[task.name for task in flow.tasks], inputs]) + "\\n")
-        return super().open_program(flow, inputs)
+        return super().open_program(flow, inputs, tenant)
 
 plain = make_graph(ScriptedEngine(ANSWERS))
 graph = attach(make_graph(Logged(ANSWERS)))

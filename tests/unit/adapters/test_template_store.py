@@ -52,7 +52,7 @@ def handler_of(graph: Any) -> ProgramHandler:
 
 def written(graph: Any) -> Path:
     """The file, when nothing is being written any more."""
-    store = handler_of(graph)._templates._store
+    store = handler_of(graph).lore("").templates._store
     assert store is not None
     store.wait()
     return store.path

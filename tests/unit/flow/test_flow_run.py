@@ -36,7 +36,7 @@ class EchoRunner:
         self.stop_before = stop_before
         self.closed = 0
 
-    def run_flow_events_sync(self, flow, inputs):
+    def run_flow_events_sync(self, flow, inputs, tenant=""):
         values = dict(inputs)
         try:
             for at, task in enumerate(flow.order()):
@@ -55,8 +55,8 @@ class EchoRunner:
         finally:
             self.closed += 1
 
-    async def run_flow_events(self, flow, inputs):
-        for event in self.run_flow_events_sync(flow, inputs):
+    async def run_flow_events(self, flow, inputs, tenant=""):
+        for event in self.run_flow_events_sync(flow, inputs, tenant):
             await asyncio.sleep(0)
             yield event
 

@@ -87,9 +87,10 @@ async def test_a_run_without_names(ahead: Ahead, engine: OpenPrompts) -> None:
 
 
 async def test_hints_say_which_task_was_found(ahead: Ahead) -> None:
+    await ahead.open_program("q", chain().model_dump(mode="json"), {"topic": "bees"}, "t")
     bound = await ahead.begin_call(plan(tenant="t", ttft_s=0.5))
     hint = bound.hint
-    assert (hint.program, hint.task, hint.depth, hint.feeds) == ("p", "plan", 0, True)
+    assert (hint.program, hint.task, hint.depth, hint.feeds) == ("q", "plan", 0, True)
     assert (hint.tenant, hint.ttft_s) == ("t", 0.5)
 
 
