@@ -93,7 +93,8 @@ def call_site(
     """The site that LangGraph's ``metadata`` tells of; ``None`` outside of LangGraph."""
     if not metadata or not isinstance(node := metadata.get("langgraph_node"), str):
         return None
-    path: Sequence[Any] = metadata.get("langgraph_path") or ()
+    given = metadata.get("langgraph_path")
+    path: Sequence[Any] = given if isinstance(given, list | tuple) else ()
     # ("__pregel_push", n, ...) is a Send; tasks of the functional API have a path as the
     # second entry, and their numbers mix all tasks of the caller.
     number = path[1] if len(path) > 1 and path[0] == "__pregel_push" else None

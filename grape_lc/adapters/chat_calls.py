@@ -26,6 +26,7 @@ _HEAD = re.compile(
     r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*'
 )
 
+_LONGEST_HEAD = 4096  # characters; each piece of an answer looks through it again
 
 Piece = str | CallPiece
 
@@ -114,6 +115,7 @@ class ForcedReader:
         self._call: _Call | None = None
         self._value = _JSONValue()
         self._listed: bool | None = None
+        self._ended = False
 
     def feed(self, text: str) -> Iterator[Piece]:
         """See ``Reader``."""
@@ -123,14 +125,14 @@ class ForcedReader:
                 return
             self._listed = text[0] == "["
             text = text[1:] if self._listed else text
-        while text:
+        while text and not self._ended:
             if self._call is None:
                 text = text.lstrip(" \t\r\n,")
-                if (
-                    not text
-                    or (self._listed and text[0] == "]")
-                    or (self._calls and not self._listed)
-                ):
+                if not text:
+                    return
+                # What stands behind the list, or behind the only call, is none.
+                self._ended = text[0] == "]" if self._listed else self._calls > 0
+                if self._ended:
                     return
                 self._call = _Call(self._calls)
                 self._calls += 1
@@ -160,13 +162,20 @@ class _Call:
 
     def feed(self, text: str) -> Iterator[CallPiece]:
         if self._arguments is None:
+            looked = len(self._text)
             self._text += text
-            head = _HEAD.match(self._text)
-            if head is None or not self._text[head.end() :].startswith("{"):
+            if looked > _LONGEST_HEAD:
+                return  # read when it is complete
+            # However the text is cut, as much of it is looked at.
+            head = _HEAD.match(self._text[:_LONGEST_HEAD])
+            if head is None or self._text[head.end() : _LONGEST_HEAD][:1] != "{":
+                return
+            name = _name(head[1])
+            if name is None:
                 return
             self._arguments = _JSONValue()
             text = self._text[head.end() :]
-            yield self._first(json.loads(head[1]))
+            yield self._first(name)
         if size := self._arguments.take(text):
             self._passed_on += text[:size]
             yield CallPiece(self._index, text[:size])
@@ -184,6 +193,15 @@ class _Call:
         return CallPiece(self._index, "", name, f"call_{uuid.uuid4().hex[:24]}")
 
 
+def _name(text: str) -> str | None:
+    """A name as JSON writes it; None for escapes that JSON has not."""
+    try:
+        name = json.loads(text)
+    except ValueError:
+        return None
+    return name if isinstance(name, str) else None
+
+
 def _whole(text: str) -> tuple[str | None, str]:
     """Name and arguments of a complete call; ``None`` and its text, tag first, if malformed."""
     try:
@@ -194,7 +212,7 @@ def _whole(text: str) -> tuple[str | None, str]:
             arguments = json.loads(arguments, strict=False)
         if isinstance(name, str) and isinstance(arguments, dict):
             return name, json.dumps(arguments, ensure_ascii=False)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return None, BEGIN + text.strip()
 
@@ -202,7 +220,7 @@ def _whole(text: str) -> tuple[str | None, str]:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text, strict=False), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -162,7 +162,7 @@ def _calls(pieces: Iterable[Piece]) -> Iterator[ToolCall | InvalidToolCall]:
     for call in _joined(pieces):
         try:
             args = json.loads(call.args, strict=False)
-        except ValueError:
+        except (ValueError, RecursionError):
             args = None
         if call.name is not None and isinstance(args, dict):
             yield tool_call(name=call.name, args=args, id=call.id)

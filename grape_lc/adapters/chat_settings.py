@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -28,6 +27,7 @@ from grape_lc.engine.base import CallRequest, EngineClient
 from grape_lc.errors import ConfigError, RequestError, UnsupportedRequestError
 from grape_lc.flow.sampling import Sampling
 from grape_lc.flow.targets import Seconds, Targets
+from grape_lc.runtime.off_loop import off_loop
 
 RunManager = CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None
 
@@ -205,7 +205,7 @@ class ServedModel(BaseModel):
         if self.engine is not None and getattr(self.engine, "is_open", True):
             return self._engine(options.get("model"))
         # An engine takes tens of seconds to start.
-        return await asyncio.to_thread(self._client, options)
+        return await off_loop(lambda: self._client(options))
 
     def served_by(self) -> EngineClient:
         """The engine of calls that name no other model; not started by this."""
@@ -306,15 +306,20 @@ class ServedModel(BaseModel):
                 f"{type(self).__name__} has no call option {', '.join(map(repr, unknown))}; known: "
                 f"{', '.join(sorted(self.call_options))}"
             )
+        further = options.get("extra", {})
+        if not isinstance(further, Mapping) or not all(isinstance(name, str) for name in further):
+            raise RequestError(f"extra={further!r:.60}: write a mapping from names to values")
         fields = {name: getattr(self, name) for name in SAMPLING_FIELDS}
         fields |= {name: options[name] for name in SAMPLING_FIELDS & options.keys()}
         if stop is not None:
             fields["stop"] = stop
         stops = fields["stop"] or ()
+        if not isinstance(stops, str | list | tuple):
+            raise RequestError(f"stop={stops!r:.60}: write a text, or a list of texts")
         fields["stop"] = (stops,) if isinstance(stops, str) else tuple(stops)
         extra = {
             **self.sampling_extra,
-            **options.get("extra", {}),
+            **further,
             **{name: options[name] for name in EXTRA_FIELDS & options.keys()},
         }
         try:
@@ -326,6 +331,6 @@ class ServedModel(BaseModel):
 def faults(error: ValidationError) -> str:
     """The fields that pydantic did not take, with their values."""
     return "; ".join(
-        f"{'.'.join(map(str, item['loc']))}={item['input']!r}: {item['msg']}"
+        f"{'.'.join(map(str, item['loc'])):.100}={item['input']!r:.200}: {item['msg']}"
         for item in error.errors(include_url=False)
     )

@@ -52,10 +52,11 @@ def response_schema(response_format: Any) -> dict[str, Any] | None:
     if kind == "json_object":
         return dict(_ANY_OBJECT)
     if kind == "json_schema":
-        schema = (response_format.get("json_schema") or {}).get("schema")
+        given = response_format.get("json_schema")
+        schema = given.get("schema") if isinstance(given, Mapping) else None
         if not isinstance(schema, Mapping):
             raise RequestError(
-                f"response_format={response_format!r} has no schema; the form is "
+                f"response_format={response_format!r:.200} has no schema; the form is "
                 "{'type': 'json_schema', 'json_schema': {'name': ..., 'schema': {...}}}"
             )
         return dict(schema)
@@ -72,9 +73,9 @@ def json_schema(schema: Any) -> dict[str, Any]:
         return dict(schema)
     try:
         return convert_to_json_schema(schema)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RequestError(
-            f"{schema!r} is no schema; known: a pydantic class, a TypedDict, a JSON schema, a "
+            f"{schema!r:.200} is no schema; known: a pydantic class, a TypedDict, a JSON schema, a "
             "function in OpenAI's form"
         ) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,20 +30,35 @@ class ToolUse:
     parallel: bool = False
 
 
-def describe_tools(tools: Sequence[Any], *, strict: bool | None = None) -> list[Tool]:
+def describe_tools(tools: object, *, strict: bool | None = None) -> list[Tool]:
     """Functions, classes, LangChain tools or dictionaries as tools in OpenAI's form.
 
     Raises RequestError for what cannot be described.
     """
     out: list[Tool] = []
+    if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
+        raise RequestError(f"tools={tools!r:.200}: write a list")
     for index, tool in enumerate(tools):
         try:
             described = convert_to_openai_tool(tool, strict=strict)
-        except (ValueError, TypeError, KeyError, NotImplementedError) as error:
-            raise RequestError(f"tool {index} ({tool!r}) cannot be described: {error}") from error
-        if described.get("type") != "function" or "name" not in described.get("function", {}):
+        except (
+            *(AttributeError, KeyError, NotImplementedError, RecursionError),
+            *(TypeError, ValueError),
+        ) as error:
             raise RequestError(
-                f"tool {index} is of type {described.get('type')!r}; only functions can be called"
+                f"tool {index} ({tool!r:.200}) cannot be described: {error!s:.200}"
+            ) from error
+        function = described.get("function")
+        if described.get("type") != "function" or not isinstance(function, Mapping):
+            raise RequestError(
+                f"tool {index} is of type {described.get('type')!r:.60}; only functions can be "
+                "called"
+            )
+        name, parameters = function.get("name"), function.get("parameters")
+        if not isinstance(name, str) or not isinstance(parameters, Mapping | None):
+            raise RequestError(
+                f"tool {index} has the name {name!r:.60} and parameters of type "
+                f"{type(parameters).__name__}; they are a text and a JSON schema"
             )
         out.append(described)
     return out
@@ -71,12 +86,14 @@ def choose(choice: object, tools: Sequence[Tool]) -> ToolChoice:
         return "required"
     name = choice
     if isinstance(choice, Mapping) and choice.get("type") == "function":
-        name = choice.get("function", {}).get("name")
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
     if isinstance(name, str) and name in names:
         return {"type": "function", "function": {"name": name}}
     raise RequestError(
-        f"tool_choice={choice!r}; known: 'auto', 'any', 'none', 'required', True, a tool's name or "
-        f"{{'type': 'function', 'function': {{'name': ...}}}}; tools: {', '.join(names) or 'none'}"
+        f"tool_choice={choice!r:.200}; known: 'auto', 'any', 'none', 'required', True, a tool's "
+        f"name or {{'type': 'function', 'function': {{'name': ...}}}}; tools: "
+        f"{', '.join(names) or 'none'}"
     )
 
 
@@ -117,7 +134,10 @@ def _one_call(index: int, tool: Tool, definitions: dict[str, Any]) -> dict[str, 
     parameters = {"type": "object", "properties": {}, "additionalProperties": False, **parameters}
     # References start at the root of a schema, which is no longer that of the parameters.
     for key in ("$defs", "definitions"):
-        for name, definition in parameters.pop(key, {}).items():
+        given = parameters.pop(key, None)
+        if not isinstance(given, Mapping | None):
+            raise RequestError(f"{key} of tool {name_of(tool)!r:.60} are {given!r:.60}, no mapping")
+        for name, definition in (given or {}).items():
             definitions[f"{index}.{name}"] = _moved(definition, index)
     return {
         "type": "object",

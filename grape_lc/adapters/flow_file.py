@@ -32,6 +32,7 @@ from grape_lc.flow._model import FlowModel
 from grape_lc.flow.sampling import Sampling
 from grape_lc.flow.targets import Targets
 from grape_lc.flow.taskflow import TaskFlow
+from grape_lc.strict_json import StrictJSONError, read_bytes, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +109,8 @@ class FlowFile(FlowModel):
         fields, and otherwise what ``TaskFlow.from_json`` raises.
         """
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            data = read_json(text)
+        except StrictJSONError as error:
             raise FlowFormatError(f"a flow file is JSON: {error}") from error
         if not isinstance(data, Mapping):
             raise FlowFormatError(f"a flow file is a JSON object, not {type(data).__name__}")
@@ -117,7 +118,7 @@ class FlowFile(FlowModel):
             if "tasks" not in data:
                 raise FlowFormatError(
                     "neither a file of grape trace, which has a 'flow', nor a TaskFlow, which has "
-                    f"'tasks'; its keys: {', '.join(map(repr, data)) or 'none'}"
+                    f"'tasks'; its keys: {', '.join(map(repr, data)) or 'none':.300}"
                 )
             return cls(flow=TaskFlow.from_json(text))
         if type(data.get("format")) is not int or data["format"] != 1:
@@ -155,7 +156,7 @@ def load_flow_file(path: str | os.PathLike[str]) -> FlowFile:
     file's name in front.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")  # some editors put a mark in front
+        text = read_bytes(Path(path)).decode("utf-8-sig")  # some editors put a mark in front
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}; a flow's file is made by: "
@@ -163,6 +164,8 @@ def load_flow_file(path: str | os.PathLike[str]) -> FlowFile:
         ) from error
     except UnicodeDecodeError as error:
         raise FlowFormatError(f"{path}: not UTF-8 text: {error.reason}") from error
+    except StrictJSONError as error:
+        raise FlowFormatError(f"{path}: {error}") from error
     except ValueError as error:  # such as a NUL
         raise ConfigError(f"{os.fspath(path)!r} is no path of a file: {error}") from error
     try:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from grape_lc.config import graph_file, graphs_dir
 from grape_lc.engine.base import Usage
 from grape_lc.files import write_whole
+from grape_lc.strict_json import read_json_file
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +234,7 @@ def save(path: Path, runs: Iterable[RunSavings]) -> None:
 def load(path: Path) -> tuple[RunSavings, ...]:
     """The runs in a file; none, with a line in the log, if it cannot be used."""
     try:
-        return tuple(_read(json.loads(path.read_text(encoding="utf-8"))))
+        return tuple(_read(read_json_file(path)))
     except FileNotFoundError:
         return ()
     except (OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:

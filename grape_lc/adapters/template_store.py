@@ -27,6 +27,7 @@ from typing import Any
 from grape_lc.adapters.outlines import Lesson, Outlines, lesson_from_plain, lesson_to_plain
 from grape_lc.config import graph_file
 from grape_lc.files import write_whole
+from grape_lc.strict_json import read_bytes, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ FORMAT = "grape-lc learned prompts"
 VERSION = 1
 """Of the file's form."""
 
-_MOST_BYTES = 16 * 2**20
 _PAUSE_S = 1.0  # from what a run taught to its writing
 
 _waiting: set[TemplateStore] = set()
@@ -79,7 +79,7 @@ class TemplateStore:
             store.wait()
         try:
             text = self._text()
-            outlines = None if text is None else self._read(json.loads(text))
+            outlines = None if text is None else self._read(read_json(text))
         except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             logger.warning("learned prompts in %s are not used: %s", self.path, error)
             return None
@@ -134,10 +134,7 @@ class TemplateStore:
 
     def _text(self) -> str | None:
         try:
-            size = self.path.stat().st_size
-            if size > _MOST_BYTES:
-                raise ValueError(f"{size} bytes, at most {_MOST_BYTES} are read")
-            return self.path.read_text(encoding="utf-8")
+            return read_bytes(self.path).decode("utf-8")
         except FileNotFoundError:
             return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from grape_lc.errors import ConfigError
+from grape_lc.limits import RESULT_BYTES
+from grape_lc.strict_json import StrictJSONError, read_json_file
 
 _MOST_COMPLAINTS = 4
 
@@ -124,8 +125,8 @@ def read_documents(paths: Sequence[Path]) -> list[Document]:
 
 def _json_of(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json_file(path, size=RESULT_BYTES, values=False)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except StrictJSONError as error:
         raise ConfigError(f"{path} is no JSON: {error}") from error

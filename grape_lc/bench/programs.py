@@ -102,7 +102,7 @@ def _answered(outcome: Outcome) -> dict[str, Any] | str:
         return outcome.trouble
     try:
         answered = json.loads(outcome.output)
-    except ValueError:
+    except (ValueError, RecursionError):
         # It left before the call was over, by os._exit(0) say.
         return "ended without a result"
     return answered if isinstance(answered, dict) else "ended without a result"

@@ -43,5 +43,5 @@ def recorded_metrics(path: Path, run: int) -> tuple[str, Metrics]:
     try:
         record = run_of(raw)
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: run {run} is not a recorded run: {error!r}") from error
+        raise ConfigError(f"{path}: run {run} is not a recorded run: {error!r:.300}") from error
     return record.arm, measure([record])

@@ -2,7 +2,7 @@
 
 JSON lines, each written when it is known::
 
-    {"kind": "head", "format": 2, "device": ..., "versions": ..., "settings": ...}
+    {"kind": "head", "format": 3, "device": ..., "versions": ..., "settings": ...}
     {"kind": "probe", "workload": "code", "kv_blocks": null, "tokens_per_s": ..., ...}
     {"kind": "run", "part": "code at 0.85x", "arm": ..., "repeat": 1, ..., "programs": [...]}
 
@@ -18,13 +18,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grape_lc.bench.arms import Tuning
 from grape_lc.bench.probe import Probe
 from grape_lc.bench.recorded import run_of
 from grape_lc.bench.report import raw_run
 from grape_lc.bench.server import ArmRun
 from grape_lc.errors import ConfigError
+from grape_lc.limits import RESULT_BYTES
+from grape_lc.strict_json import read_json
 
-FORMAT = 2
+FORMAT = 3
+UNTUNED = Tuning()
 
 FREE = ("workloads", "rates", "repeats", "limit_s", "base", "slo")
 """Settings that may change when a comparison goes on: what was measured stays comparable."""
@@ -54,20 +58,15 @@ class RunLog:
             return
         try:
             first, *rest = whole.decode("utf-8").splitlines() or [""]
-            _compare(path, json.loads(first), ours)
+            _compare(path, read_json(first, size=RESULT_BYTES, values=False), ours)
             for line in rest:
-                self._take(json.loads(line))
+                self._take(read_json(line, size=RESULT_BYTES, values=False))
         except ConfigError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"{path} holds no records of grape bench: {error!r}") from error
+            raise ConfigError(f"{path} holds no records of grape bench: {error!r:.300}") from error
         if len(whole) < len(data):  # only now is it known that the file is ours to change
             _cut(path, len(whole))
-
-    @property
-    def runs(self) -> int:
-        """How many runs it holds."""
-        return len(self._runs)
 
     def part(self, name: str) -> RunLogPart:
         """The runs of a part of a comparison, such as the sweep of a cell."""
@@ -88,7 +87,7 @@ class RunLog:
         return self._runs.get(key)
 
     def add_run(
-        self, part: str, run: ArmRun, info: Mapping[str, Any], budget: int | None = None
+        self, part: str, run: ArmRun, info: Mapping[str, Any], tuning: Tuning = UNTUNED
     ) -> None:
         """Keep a run that succeeded. Raises ConfigError if the file cannot be written."""
         if run.record is None:
@@ -102,7 +101,7 @@ class RunLog:
                 "offered": run.offered,
                 "counters": dict(run.counters),
                 "engine": dict(info),
-                "budget": budget,
+                **tuning._asdict(),
                 **raw_run(run.record),
             }
         )
@@ -123,7 +122,7 @@ class RunLog:
                 offered=line["offered"],
             )
             self._runs[line["part"], run.arm, run.repeat] = _Kept(
-                run, dict(line["engine"]), line["budget"]
+                run, dict(line["engine"]), Tuning(line["budget"], line["order"])
             )
         else:
             raise ValueError(f"unknown kind {line['kind']!r}")
@@ -146,31 +145,31 @@ class RunLogPart:
         self._name = name
 
     def get(
-        self, arm: str, repeat: int, budget: int | None = None
+        self, arm: str, repeat: int, tuning: Tuning = UNTUNED
     ) -> tuple[ArmRun, dict[str, Any]] | None:
         """A run that was measured before, and what its engine told about itself.
 
-        budget: tokens of a step that it must have had. Where a sweep goes on after an interrupt
-        it may choose another one than before.
+        tuning: what it must have had. Where a sweep goes on after an interrupt it may choose
+        another one than before.
         """
         kept = self._log.run((self._name, arm, repeat))
-        return (kept.run, kept.info) if kept is not None and kept.budget == budget else None
+        return (kept.run, kept.info) if kept is not None and kept.tuning == tuning else None
 
     def has(self, arm: str, repeat: int) -> bool:
-        """Whether there is such a run, at any budget."""
+        """Whether there is such a run, however it was tuned."""
         return self._log.run((self._name, arm, repeat)) is not None
 
-    def add(self, run: ArmRun, info: Mapping[str, Any], budget: int | None = None) -> None:
+    def add(self, run: ArmRun, info: Mapping[str, Any], tuning: Tuning = UNTUNED) -> None:
         """As ``RunLog.add_run``."""
-        self._log.add_run(self._name, run, info, budget)
+        self._log.add_run(self._name, run, info, tuning)
 
 
 class _Kept(NamedTuple):
-    """A run, what its engine told about itself, and the budget of its steps."""
+    """A run, what its engine told about itself, and how its arm was tuned."""
 
     run: ArmRun
     info: dict[str, Any]
-    budget: int | None
+    tuning: Tuning
 
 
 def head_of(
@@ -202,7 +201,7 @@ def _compare(path: Path, found: Any, ours: Mapping[str, Any]) -> None:
         raise ConfigError(f"{path} holds no records of grape bench: it has no head")
     theirs, mine = _flat(found), _flat(ours)
     differing = [
-        f"{name}: {theirs.get(name)!r} there, {mine.get(name)!r} now"
+        f"{name:.60}: {theirs.get(name)!r:.200} there, {mine.get(name)!r:.200} now"
         for name in sorted(theirs.keys() | mine.keys())
         if theirs.get(name) != mine.get(name)
     ]

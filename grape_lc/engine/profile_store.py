@@ -18,6 +18,7 @@ from grape_lc.config import cache_dir
 from grape_lc.errors import ConfigError
 from grape_lc.files import write_whole
 from grape_lc.scheduler.cost import LinearCost
+from grape_lc.strict_json import StrictJSONError, read_bytes, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -97,14 +98,14 @@ def load(key: Key) -> LinearCost | None:
     """The stored F of ``key``, or None: there is none, or it is not usable (logged)."""
     try:
         path = path_of(key)
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path)
     except FileNotFoundError:
         return None
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+    except (ConfigError, OSError, StrictJSONError) as error:
         logger.warning("no profile is used: %s", error)
         return None
     try:
-        return _read(json.loads(text), key)
+        return _read(read_json(text), key)
     except (
         LookupError,
         TypeError,

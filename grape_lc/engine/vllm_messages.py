@@ -16,13 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
+from grape_lc.limits import NAME_CHARS
 from grape_lc.scheduler.types import Hint
 
 VERSION = 1
 # No count and no time is as large; integers of any length would not fit a float.
 _MOST = 1 << 31
+_MOST_NAMES = 256  # in a list
+_MOST_BAD = 16  # that are told
+_MOST_CHARS = 4 * NAME_CHARS.value  # a key holds the names of a program and of a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,38 +109,50 @@ def parse(message: Any) -> Message:
     op = message.get("op")
     control = op in ("open", "append")
     if message.get("v") != VERSION:
-        return Malformed(f"version {message.get('v')!r}, known is {VERSION}", control)
+        return Malformed(f"version {_shown(message.get('v'))}, known is {VERSION}", control)
     if op == "open":
         hops = message.get("hops", 1)
         if _is_count(hops):
             hint, bad = _hint(message, hops=hops)
             return Open(hint, bad)
-        return Malformed(f"hops of an open prompt: {hops!r}", control)
+        return Malformed(f"hops of an open prompt: {_shown(hops)}", control)
     if op == "append":
         key, hops, final = message.get("key"), message.get("hops"), message.get("final", False)
-        if isinstance(key, str) and (hops is None or _is_count(hops)) and isinstance(final, bool):
+        if _is_text(key) and (hops is None or _is_count(hops)) and isinstance(final, bool):
             source = message.get("source")
-            return Append(key, hops, final, source if isinstance(source, str) else None)
-        return Malformed(f"append with key={key!r} hops={hops!r} final={final!r}", control)
+            return Append(key, hops, final, source if _is_text(source) else None)
+        return Malformed(
+            f"append with key={_shown(key)} hops={_shown(hops)} final={_shown(final)}", control
+        )
     if op == "call":
         adopt, feeds = message.get("adopt"), message.get("feeds", False)
-        if (adopt is None or isinstance(adopt, str)) and isinstance(feeds, bool):
+        if (adopt is None or _is_text(adopt)) and isinstance(feeds, bool):
             hint, bad = _hint(message, feeds=feeds)
             return Call(adopt, hint, bad)
-        return Malformed(f"call with adopt={adopt!r} feeds={feeds!r}", control)
-    return Malformed(f"op {op!r}, known are open, append, call", control)
+        return Malformed(f"call with adopt={_shown(adopt)} feeds={_shown(feeds)}", control)
+    return Malformed(f"op {_shown(op)}, known are open, append, call", control)
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value for the log, whatever it is."""
+    try:
+        return f"{value!r:.60}"
+    except (ValueError, RecursionError):  # whole numbers of thousands of digits, for one
+        return type(value).__name__
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= _MOST_CHARS
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    return (
+        isinstance(value, list | tuple) and len(value) <= _MOST_NAMES and all(map(_is_text, value))
+    )
 
 
 def _is_seconds(value: Any) -> bool:
@@ -162,7 +178,7 @@ def _hint(message: dict[str, Any], **sure: Any) -> tuple[Hint, tuple[str, ...]]:
     fields, bad = dict(sure), []
     for name in ("program", "task"):
         value = message.get(name)
-        if isinstance(value, str):
+        if _is_text(value):
             fields[name] = value
         elif value is not None:
             bad.append(name)
@@ -179,8 +195,8 @@ def _hint(message: dict[str, Any], **sure: Any) -> tuple[Hint, tuple[str, ...]]:
         if fits is not None and fits(value):
             fields[name] = tuple(value) if name == "after" else value
         else:
-            bad.append(str(name))
-    return Hint(**fields), tuple(bad)
+            bad.append(name if _is_text(name) else _shown(name))
+    return Hint(**fields), tuple(bad[:_MOST_BAD])
 
 
 def _names(hint: Hint) -> dict[str, Any]:

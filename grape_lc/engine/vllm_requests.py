@@ -20,6 +20,7 @@ from vllm.sampling_params import (
 from vllm.utils.mistral import is_mistral_tokenizer
 
 from grape_lc.engine.base import CallRequest
+from grape_lc.engine.call_limits import check_call
 from grape_lc.engine.deterministic import check_repeatable
 from grape_lc.engine.vllm_tools import template_reads, with_calls, with_tools
 from grape_lc.errors import (
@@ -116,6 +117,7 @@ class RequestMaker:
 
     async def prepare(self, request: CallRequest) -> PreparedCall:
         """Tokenise and check a request, as vLLM's endpoints do. Raises RequestError."""
+        check_call(request)
         ids = await self._prompt_ids(request)
         room = self._max_len - len(ids)
         asked = request.sampling.max_tokens
@@ -164,7 +166,7 @@ class RequestMaker:
         if request.token_ids is not None:
             ids = list(request.token_ids)
         elif request.text is not None:
-            ids = list(self.encode(request.text, chat=False)[0])
+            ids = list(self._encoded(request.text, chat=False))
         else:
             ids = await self._chat_ids(request)
         if not ids:
@@ -192,7 +194,17 @@ class RequestMaker:
             raise RequestError(f"the messages do not fit the chat template: {error!r}") from error
         if "prompt_token_ids" in rendered:
             return list(rendered["prompt_token_ids"])
-        return list(self.encode(rendered["prompt"], chat=True)[0])
+        return list(self._encoded(rendered["prompt"], chat=True))
+
+    def _encoded(self, text: str, *, chat: bool) -> Sequence[int]:
+        """The ids of a text that may fit: of one that cannot, nobody waits for the tokens."""
+        longest = getattr(self._tokenizer, "max_chars_per_token", None)
+        if isinstance(longest, int) and len(text) > longest * self._max_len:
+            raise PromptTooLongError(
+                f"the prompt has {len(text)} characters, and no token more than {longest}, "
+                f"but the model holds {self._max_len} tokens (max_model_len) in all"
+            )
+        return self.encode(text, chat=chat)[0]
 
     def _with_tools(
         self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]

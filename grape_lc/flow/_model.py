@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from grape_lc.errors import FlowError, FlowFormatError
+
+_MOST_FAULTS = 20
+"""Of one thing that are told."""
 
 
 class FlowModel(BaseModel):
@@ -36,16 +40,21 @@ def as_flow_error(what: str, error: ValidationError) -> FlowError:
 
     ``what`` names the thing that was built; the message lists every place and its fault.
     """
-    faults = []
-    for item in error.errors(include_url=False):
+    faults: list[str] = []
+    found = error.errors(include_url=False)
+    for item in found:
         cause = item.get("ctx", {}).get("error")
         if isinstance(cause, FlowError):
             return cause
-        place = ".".join(str(part) for part in item["loc"]) or "value"
+        if len(faults) == _MOST_FAULTS:
+            continue  # one of those behind may be a FlowError
+        place = ".".join(_shorten(part, str) for part in item["loc"]) or "value"
         faults.append(f"{place}: {item['msg']} (got {_shorten(item['input'])})")
+    if len(found) > len(faults):
+        faults.append(f"and {len(found) - len(faults)} more")
     return FlowFormatError(f"{what}: " + "; ".join(faults))
 
 
-def _shorten(value: object, limit: int = 60) -> str:
-    text = repr(value)
+def _shorten(value: object, show: Callable[[object], str] = repr, limit: int = 60) -> str:
+    text = show(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -38,6 +38,7 @@ class _Object(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
+_SHOWN = 30  # keys of an object that an error lists
 # Halves of surrogate pairs are no text: no tokenizer takes them.
 _WHOLE_CHARACTERS = re.compile(r"[^\ud800-\udfff]*")
 # Models write line breaks into strings, and lenient parsers take them: so strict is off.
@@ -105,7 +106,8 @@ def _member(
         values = [item for key, item in found if key == part]
         if len(values) == 1:
             return values[0]
-        keys = ", ".join(sorted({repr(key) for key, _ in found})) or "none"
+        shown = sorted({f"{key!r:.60}" for key, _ in found})
+        keys = ", ".join([*shown[:_SHOWN], "..."] if len(shown) > _SHOWN else shown) or "none"
         often = f"has {len(values)} keys" if values else "has no key"
         raise unfit(f"{where()} {often} {part!r}; its keys: {keys}")
     if isinstance(found, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from grape_lc.errors import PromptSyntaxError
+from grape_lc.limits import PATH_PARTS
 
 PREFIX = "json:"
 """What the name of such a transducer begins with; the path follows."""
@@ -29,9 +30,10 @@ def json_spec(path: Path) -> str:
 def parse_path(text: str) -> Path:
     """The keys and indexes of a dotted path. Raises PromptSyntaxError."""
     parts = text.split(".")
+    PATH_PARTS.check(len(parts), "a path", PromptSyntaxError)
     if not all(parts):
         raise PromptSyntaxError(
-            f"path {text!r} has an empty part: write keys and list indexes with dots between "
+            f"path {text!r:.60} has an empty part: write keys and list indexes with dots between "
             "them, as in json:steps.0.title"
         )
     return tuple(_unescaped(part, text) for part in parts)

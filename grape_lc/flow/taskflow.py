@@ -45,11 +45,16 @@ from grape_lc.flow.variables import (
     OutputVar,
     Variable,
 )
+from grape_lc.limits import FLOW_READS, FLOW_TASKS, FLOW_VARIABLES, NAME_CHARS, TEXT_CHARS
+from grape_lc.strict_json import StrictJSONError, read_json
 
 if TYPE_CHECKING:
     from grape_lc.flow.explain import Explanation
 
 _VERSION: Literal[1] = 1
+
+_SHOWN, _SHOWN_CHARS = 50, 100
+"""Items that an error lists, and characters of each."""
 
 _V = TypeVar("_V", bound=Variable)
 
@@ -99,6 +104,7 @@ class Task(FlowModel):
     def _name_is_not_blank(cls, name: str) -> str:
         if not name.strip():
             raise FlowFormatError("the name is blank")
+        NAME_CHARS.check(len(name), "the name", FlowFormatError)
         return name
 
 
@@ -134,6 +140,7 @@ class TaskFlow(FlowModel):
                 "add_variable takes an InputVar, IntermediateVar, OutputVar or NewestVar, not "
                 f"{var!r}"
             )
+        FLOW_VARIABLES.check(len(self.variables) + 1, self._what, FlowFormatError)
         _check_variable(var, {v.name: v for v in self.variables})
         self.variables = (*self.variables, var)
         return var
@@ -176,6 +183,7 @@ class TaskFlow(FlowModel):
             {t.name for t in self.tasks},
         )
         tasks = (*self.tasks, task)
+        self._check_sizes(tasks)
         read = {name for other in tasks for name in self.read_by(other)}
         if output in read:
             _ = TaskGraph(tasks, self.choices).order  # raises when the new task closes a cycle
@@ -229,6 +237,11 @@ class TaskFlow(FlowModel):
 
         ``partial`` allows missing ones. Raises FlowInputError, which names every fault.
         """
+        if not isinstance(inputs, Mapping):
+            raise FlowInputError(
+                f"the inputs of flow {self.name!r} are {type(inputs).__name__}: give a mapping "
+                "from names to texts"
+            )
         known = [var.name for var in self.variables if var.kind == "input"]
         faults = []
         missing = [name for name in known if name not in inputs]
@@ -242,13 +255,31 @@ class TaskFlow(FlowModel):
             for name in known
             if name in inputs and not isinstance(inputs[name], str)
         ]
+        faults += [
+            f"{name!r}: {TEXT_CHARS.excess(len(inputs[name]))}"
+            for name in known
+            if name in inputs and _is_long(inputs[name])
+        ]
         if faults:
             raise FlowInputError(
                 f"inputs do not fit flow {self.name!r}: {'; '.join(faults)}; its inputs are "
                 + _list(map(repr, known))
             )
 
+    @property
+    def _what(self) -> str:
+        return f"flow {self.name:.60}"
+
+    def _check_sizes(self, tasks: tuple[Task, ...]) -> None:
+        NAME_CHARS.check(len(self.name), "the name of a flow", FlowFormatError)
+        FLOW_VARIABLES.check(len(self.variables), self._what, FlowFormatError)
+        FLOW_TASKS.check(len(tasks), self._what, FlowFormatError)
+        behind = {var.name: len(var.of) for var in self.variables if isinstance(var, NewestVar)}
+        reads = sum(behind.get(name, 1) for task in tasks for name in task.prompt.variables)
+        FLOW_READS.check(reads, self._what, FlowFormatError)
+
     def _check_parts(self) -> None:
+        self._check_sizes(self.tasks)
         variables: dict[str, Variable] = {}
         for var in self.variables:
             _check_variable(var, variables)
@@ -398,12 +429,13 @@ class TaskFlow(FlowModel):
     def from_json(cls, text: str | bytes) -> TaskFlow:
         """The flow that ``to_json`` wrote.
 
-        Raises FlowFormatError on text that is not JSON, an unknown version, and unknown or
-        missing fields, and otherwise what the constructor raises.
+        Raises FlowFormatError on text that is not JSON or leaves open what it says
+        (``strict_json``), an unknown version, and unknown or missing fields, and otherwise what
+        the constructor raises.
         """
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            data = read_json(text)
+        except StrictJSONError as error:
             raise FlowFormatError(f"a flow is read from JSON: {error}") from error
         if not isinstance(data, dict):
             raise FlowFormatError(f"a flow is a JSON object, not {type(data).__name__}")
@@ -413,6 +445,15 @@ class TaskFlow(FlowModel):
             raise FlowFormatError(
                 f"unknown version of the flow format: found {found}, can read {_VERSION}"
             )
+        return cls.from_data(data)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> TaskFlow:
+        """The flow that ``model_dump(mode="json")`` made. Raises what the constructor raises."""
+        for name, limit in (("tasks", FLOW_TASKS), ("variables", FLOW_VARIABLES)):
+            # Before each of them is looked at.
+            if isinstance(given := data.get(name), list | tuple):
+                limit.check(len(given), "a flow", FlowFormatError)
         return cls(**data)
 
     # -- running ----------------------------------------------------------------------------
@@ -558,5 +599,12 @@ def _describe(var: Variable) -> str:
     return f"{var.kind} variable {var.name!r}"
 
 
+def _is_long(text: object) -> bool:
+    return isinstance(text, str) and len(text) > TEXT_CHARS.value
+
+
 def _list(items: Iterable[str]) -> str:
-    return ", ".join(items) or "none"
+    found = list(items)
+    shown = [item if len(item) <= _SHOWN_CHARS else f"{item[:_SHOWN_CHARS]}..." for item in found]
+    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return ", ".join(shown[:_SHOWN] + more) or "none"

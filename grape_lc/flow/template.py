@@ -10,7 +10,7 @@ prompt (transducers.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +26,7 @@ from grape_lc.errors import (
 )
 from grape_lc.flow._model import FlowModel
 from grape_lc.flow.transducers import IDENTITY, Transducer, parse_transducer
+from grape_lc.limits import CALL_TOOLS, PROMPT_PIECES, TEXT_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,20 @@ class StaticRun:
 _TOKEN = re.compile(r"(?P<text>[^{}]+)|(?P<brace>\{\{|\}\})|\{(?P<slot>[^{}]*)\}|(?P<stray>[{}])")
 
 
-@lru_cache(maxsize=1024)
 def parse_template(text: str) -> tuple[Segment, ...]:
     """Cut a template into segments; two literals never stand side by side.
 
     Raises PromptSyntaxError on a stray brace, a slot that is not ``{name}`` or
-    ``{name|transducer}``, or an unknown transducer, and names the position.
+    ``{name|transducer}``, or an unknown transducer, and names the position; and on a template
+    that is over ``limits.TEXT_CHARS`` or ``PROMPT_PIECES``.
     """
+    # Longer ones are not kept: a thousand of them would fill the memory.
+    return _parsed(text) if len(text) > _LONG_CHARS else _parsed_and_kept(text)
+
+
+def _parsed(text: str) -> tuple[Segment, ...]:
+    TEXT_CHARS.check(len(text), "a template", PromptSyntaxError)
+    most = PROMPT_PIECES.value
     segments: list[Segment] = []
     literal: list[str] = []
 
@@ -98,7 +106,9 @@ def parse_template(text: str) -> tuple[Segment, ...]:
             literal.append(match["brace"][0])
         elif match["slot"] is not None:
             end_literal()
-            segments.append(_parse_slot(match["slot"], _position(text, match.start())))
+            if len(segments) >= most:
+                raise PromptSyntaxError(f"a template: {PROMPT_PIECES.excess(len(segments) + 1)}")
+            segments.append(_parse_slot(match["slot"], text, match.start()))
         else:
             raise PromptSyntaxError(
                 f"stray {match['stray']!r} at {_position(text, match.start())}: write {{{{ or "
@@ -108,12 +118,17 @@ def parse_template(text: str) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def _parse_slot(inside: str, position: str) -> Slot:
+_LONG_CHARS = 1 << 14
+_parsed_and_kept = lru_cache(maxsize=1024)(_parsed)
+
+
+def _parse_slot(inside: str, text: str, at: int) -> Slot:
+    """The slot at an index of a template, given what stands between its braces."""
     variable, bar, transducer = inside.partition("|")
     shown = repr(f"{{{inside}}}" if len(inside) <= 40 else f"{{{inside[:40]}...}}")
     if not variable.isidentifier():
         raise PromptSyntaxError(
-            f"slot {shown} at {position} does not name a variable: write {{name}} or "
+            f"slot {shown} at {_position(text, at)} does not name a variable: write {{name}} or "
             "{name|transducer}, and {{ or }} for a brace"
         )
     if not bar:
@@ -121,7 +136,7 @@ def _parse_slot(inside: str, position: str) -> Slot:
     try:
         return Slot(variable, parse_transducer(transducer))
     except PromptSyntaxError as error:
-        raise PromptSyntaxError(f"slot {shown} at {position}: {error}") from None
+        raise PromptSyntaxError(f"slot {shown} at {_position(text, at)}: {error}") from None
 
 
 def _position(text: str, index: int) -> str:
@@ -188,6 +203,10 @@ class PromptTemplate(FlowModel):
             return prompt
         if isinstance(prompt, str):
             return cls(text=prompt)
+        if not isinstance(prompt, Iterable):
+            raise FlowFormatError(
+                f"a prompt is a text, messages or a PromptTemplate, not {type(prompt).__name__}"
+            )
         return cls(messages=tuple(_message(index, item) for index, item in enumerate(prompt, 1)))
 
     @model_validator(mode="after")
@@ -197,7 +216,11 @@ class PromptTemplate(FlowModel):
             raise FlowFormatError(f"a prompt has either messages or text; {given} given")
         if self.messages is not None and not self.messages:
             raise PromptSyntaxError("the prompt is empty: it has no messages")
-        if not any(segments for _, segments in self.sections):
+        CALL_TOOLS.check(len(self.tools), "a prompt", FlowFormatError)
+        sections = self.sections
+        pieces = sum(1 + len(segments) for _, segments in sections)
+        PROMPT_PIECES.check(pieces, "a prompt", FlowFormatError)
+        if not any(segments for _, segments in sections):
             raise PromptSyntaxError("the prompt is empty: it has no text at all")
         return self
 
@@ -296,8 +319,10 @@ def _message(index: int, item: object) -> MessageTemplate:
         parts = {"role": item[0], "content": item[1]}
     else:
         raise FlowFormatError(
-            f"message {index} is {item!r}: write (role, content), or a mapping with these keys"
+            f"message {index} is {item!r:.60}: write (role, content), or a mapping with these keys"
         )
+    if not all(isinstance(name, str) for name in parts):
+        raise FlowFormatError(f"message {index}: its keys are {', '.join(map(repr, parts)):.60}")
     try:
         return MessageTemplate(**parts)
     except FlowFormatError as error:

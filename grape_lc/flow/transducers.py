@@ -17,6 +17,7 @@ from grape_lc.flow.json_field import json_field
 from grape_lc.flow.json_paths import PREFIX, json_spec, parse_path
 from grape_lc.flow.streams import Transducer, TransducerStream
 from grape_lc.flow.text_transducers import IDENTITY, TEXT_TRANSDUCERS
+from grape_lc.limits import SLOT_STAGES
 
 __all__ = [
     "IDENTITY",
@@ -38,12 +39,16 @@ def piped(*specs: str) -> str:
     return "|".join(names) or IDENTITY.name
 
 
-@lru_cache(maxsize=1024)
 def parse_transducer(spec: str) -> Transducer:
     """The transducer that a template writes as ``spec``, such as ``json:plan|strip``.
 
-    Raises PromptSyntaxError, which names the part that is not known.
+    Raises PromptSyntaxError, which names the part that is not known or the limit that is passed.
     """
+    return _parsed(spec) if len(spec) > _LONG_CHARS else _parsed_and_kept(spec)
+
+
+def _parsed(spec: str) -> Transducer:
+    SLOT_STAGES.check(spec.count("|") + 1, "a slot", PromptSyntaxError)
     stages = tuple(_stage(name) for name in spec.split("|"))
     stages = tuple(stage for stage in stages if stage != IDENTITY)
     if len(stages) < 2:
@@ -52,13 +57,17 @@ def parse_transducer(spec: str) -> Transducer:
     return Transducer(name, partial(_apply_all, stages), partial(_Pipe, stages))
 
 
+_LONG_CHARS = 1 << 12
+_parsed_and_kept = lru_cache(maxsize=1024)(_parsed)
+
+
 def _stage(name: str) -> Transducer:
     if name in TRANSDUCERS:
         return TRANSDUCERS[name]
     if name.startswith(PREFIX):
         return json_field(parse_path(name.removeprefix(PREFIX)))
     raise PromptSyntaxError(
-        f"unknown transducer {name!r}; known: {', '.join(TRANSDUCERS)}, {PREFIX}<path>, and "
+        f"unknown transducer {name!r:.60}; known: {', '.join(TRANSDUCERS)}, {PREFIX}<path>, and "
         "several with | between them"
     )
 

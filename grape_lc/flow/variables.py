@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from grape_lc.errors import FlowFormatError
 from grape_lc.flow._model import FlowModel
+from grape_lc.limits import NAME_CHARS
 
 VariableKind = Literal["input", "intermediate", "output", "newest"]
 
@@ -36,6 +37,7 @@ class Variable(FlowModel):
     @field_validator("name")
     @classmethod
     def _name_is_identifier(cls, name: str) -> str:
+        NAME_CHARS.check(len(name), "the name of a variable", FlowFormatError)
         if not name.isidentifier():
             raise FlowFormatError(
                 f"variable name {name!r} is not an identifier: use letters, digits and "

@@ -27,6 +27,7 @@ from grape_lc.engine.base import CallRequest
 from grape_lc.flow.streams import TransducerStream
 from grape_lc.flow.taskflow import Task, TaskFlow
 from grape_lc.flow.template import Slot
+from grape_lc.limits import ENGINE_PROGRAMS, ENGINE_PROMPTS, PROGRAM_PROMPTS, TEXT_CHARS
 from grape_lc.runtime import content
 from grape_lc.runtime.commands import AppendPrompt, Command, OpenPrompt, ReleasePrompt
 from grape_lc.runtime.hints import FlowShape
@@ -193,8 +194,11 @@ class PromptTable:
     @property
     def sizes(self) -> dict[str, int]:
         """Entries of what is kept: programs that are open, their prompts, flows seen so far."""
-        prompts = sum(len(program.prompts) for program in self._programs.values())
-        return {"programs": len(self), "prompts": prompts, "flows": len(self._odds)}
+        return {"programs": len(self), "prompts": self._prompts, "flows": len(self._odds)}
+
+    @property
+    def _prompts(self) -> int:
+        return sum(len(program.prompts) for program in self._programs.values())
 
     # ------------------------------------------------------------------ programs
 
@@ -208,6 +212,12 @@ class PromptTable:
         """
         if not self._enabled or program_id in self._programs:
             return []
+        if len(self._programs) >= ENGINE_PROGRAMS.value:
+            self.counts["skipped_programs"] += 1
+            return []
+        if sum(map(len, inputs.values())) > TEXT_CHARS.value:
+            self.counts["skipped_long_inputs"] += 1
+            return []
         if any(content.MARK_START in value for value in inputs.values()):
             self.counts["skipped_marker_in_input"] += 1
             return []
@@ -220,8 +230,12 @@ class PromptTable:
         self.counts["programs"] += 1
         odds = self._odds.of(program.runs_of, flow)
         commands: list[Command] = []
+        most = min(PROGRAM_PROMPTS.value, ENGINE_PROMPTS.value - self._prompts)
         for task in flow.order():
             if not flow.upstream(task.name):
+                continue
+            if len(program.prompts) >= most:
+                self.counts["skipped_prompts"] += 1
                 continue
             if odds[task.name] < LEAST_ODDS:
                 self.counts["unlikely"] += 1

@@ -29,6 +29,7 @@ from grape_lc.engine.base import (
     TokenLogprob,
     Usage,
 )
+from grape_lc.engine.call_limits import check_call
 from grape_lc.errors import (
     CallFailedError,
     CallTimeoutError,
@@ -250,7 +251,8 @@ class ScriptedEngine(RunsFlows):
         self._programs: dict[str, ScriptedProgram] = {}
         self._observers: list[CallObserver] = []
         self._closed = False
-        self._lock = threading.Lock()
+        # The garbage collector may end a call or a program while its thread holds the lock.
+        self._lock = threading.RLock()
 
     # -- the engine protocol ----------------------------------------------------------------
 
@@ -357,6 +359,7 @@ class ScriptedEngine(RunsFlows):
     # -- inside -----------------------------------------------------------------------------
 
     def _begin(self, request: CallRequest) -> ScriptedCall:
+        check_call(request)
         with self._lock:
             self._check_open("a call")
             call = ScriptedCall(len(self._calls), request, begun=self.clock.now())

@@ -13,7 +13,6 @@ beyond that is its rest. So totals are exact, and what is shared is an estimate.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -35,6 +34,8 @@ from grape_lc.engine.simulator.programs import (
 )
 from grape_lc.engine.simulator.shapes import SHAPES
 from grape_lc.errors import ConfigError
+from grape_lc.limits import RESULT_BYTES
+from grape_lc.strict_json import StrictJSONError, read_json_file
 
 _HALF_BLOCK = 16  # the cache holds whole blocks: what it misses is half a block on the average
 
@@ -76,7 +77,7 @@ def from_record(path: Path, *, run: int = 0, shape: Shape | None = None) -> Reco
         arrived = tuple(float(program["arrived"]) for program in programs)
         arm = str(recorded["arm"])
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise ConfigError(f"{path}: run {run} is not a recorded run: {error!r}") from error
+        raise ConfigError(f"{path}: run {run} is not a recorded run: {error!r:.300}") from error
     if not calls:
         raise ConfigError(f"{path}: run {run} has no programs")
     if not all(isfinite(at) for at in arrived):
@@ -99,10 +100,10 @@ def read_run(path: Path, place: int) -> dict[str, Any]:
 def read_runs(path: Path) -> list[dict[str, Any]]:
     """The raw runs of a file. Raises ConfigError if it has none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json_file(path, size=RESULT_BYTES, values=False)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except StrictJSONError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     inner = document.get("raw", document) if isinstance(document, dict) else {}
     runs = inner.get("runs") if isinstance(inner, dict) else None
