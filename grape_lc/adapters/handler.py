@@ -167,11 +167,12 @@ class ProgramHandler(BaseCallbackHandler):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Entries of what is kept for runs and their calls, and of threads that could go on."""
+        """Entries of what is kept for runs, calls, threads that could go on, and tenants."""
         return {
             "runs": self.running,
             "calls": self._watcher.waiting,
             "threads": len(self._threads),
+            "tenants": len(self._lore),
         }
 
     # -- for calls of the model -------------------------------------------------------------

@@ -44,6 +44,7 @@ CAPS: dict[str, int] = {
     "core.to_recompute": _SLOTS,
     "host.flows": odds._MOST_FLOWS,
     "graphs.threads": len(Shape) * len(Way) * resuming._MOST_THREADS,
+    "graphs.tenants": len(Shape) * len(Way) * len(TENANTS),
     "user.threads": _THREADS,
     "host.threads": _THREADS,
     "core.threads": _THREADS,
