@@ -32,11 +32,12 @@ LEAST_READINGS = 4
 # asyncio's own pool, vLLM's renderer and the timers of graphs: they are made when first needed.
 _THREADS = min(32, (os.cpu_count() or 1) + 4) + len(Shape) * len(Way) + 32
 _SLOTS = 64
+_OTHERS = 64  # tenants that the engine served before the soak
 
 CAPS: dict[str, int] = {
     "core.ended_keys": 4096,
     "core.remembered_programs": controller._PROGRAMS,
-    "core.tenants": len(TENANTS),
+    "core.tenants": len(TENANTS) + _OTHERS,
     "core.lengths": 4096,
     "core.memos": lengths._MEMOS,
     # Looked through in each step, so those of the last step are still there.
