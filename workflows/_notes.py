@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ._asking import Layout
@@ -35,6 +36,10 @@ class Prompts:
 
     def __init__(self, axes: Axes, layout: Layout) -> None:
         self._axes = axes
+        # Made once for each call: they can be thousands of words.
+        self._fixed = cache(lambda call: instructions(call, axes))
+        self._own = cache(lambda call: own_text(call, axes))
+        self._head = _joined("You write notes.", common_text(axes))
         self._of = self._role_first if layout == "role_first" else self._history_first
 
     def of(self, state: State, stage: int, call: str) -> tuple[str, str]:
@@ -45,7 +50,7 @@ class Prompts:
         before = [number for number in range(1, stage) if self._written(state, number)]
         notes = self._notes(state, before[-1]) if before else ""
         found = self._found(state, stage)
-        fixed, task = instructions(call, self._axes), f"Task:\n\n{state['task']}\n\n"
+        fixed, task = self._fixed(call), f"Task:\n\n{state['task']}\n\n"
         if self._axes.variable == "first":
             return f"{notes}{fixed}", f"{task}{found}{CLOSING}"
         return fixed, f"{task}{notes}{found}{CLOSING}"
@@ -56,8 +61,7 @@ class Prompts:
             if self._written(state, number):
                 history += [self._found(state, number), self._notes(state, number)]
         history.append(self._found(state, stage))
-        head = _joined("You write notes.", common_text(self._axes))
-        return head, f"{''.join(history)}{own_text(call, self._axes)}\n\n{CLOSING}"
+        return self._head, f"{''.join(history)}{self._own(call)}\n\n{CLOSING}"
 
     def _written(self, state: State, stage: int) -> bool:
         return self._axes.calls(stage)[0] in state.get("answers", {})

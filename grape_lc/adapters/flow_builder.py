@@ -56,6 +56,43 @@ def texts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str |
         yield role, content if isinstance(content, str) else "\n".join(b["text"] for b in content)
 
 
+def in_order(calls: Iterable[PlannedCall]) -> list[PlannedCall]:
+    """Each call behind those that it reads.
+
+    Paths may disagree about who reads whom, and so may runs; a call of such a circle, or one that
+    reads itself, is left out.
+    """
+    left = {call.value: call for call in calls}
+    ordered: list[PlannedCall] = []
+    while free := [call for call in left.values() if reads(call.messages).isdisjoint(left)]:
+        ordered += free
+        for call in free:
+            del left[call.value]
+    return ordered
+
+
+def reads(messages: Messages) -> set[int]:
+    """The numbers of the values in a prompt."""
+    found: set[int] = set()
+    for _, parts in messages:
+        for part in parts:
+            if isinstance(part, Found):
+                found.add(part.number)
+            elif isinstance(part, Newest):
+                found.update(part.numbers)
+    return found
+
+
+def unique(wanted: str, taken: set[str]) -> str:
+    """A name that is not taken yet, and is now: the one that is wanted, or with a number."""
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name
+
+
 class FlowBuilder:
     """Makes a flow of calls.
 
@@ -151,12 +188,7 @@ class FlowBuilder:
         return f"{{{name}}}"
 
     def _unique(self, wanted: str) -> str:
-        name, number = identifier(wanted), 1
-        while name in self._taken:
-            number += 1
-            name = f"{identifier(wanted)}_{number}"
-        self._taken.add(name)
-        return name
+        return unique(identifier(wanted), self._taken)
 
 
 def _slot(name: str, transducer: str) -> str:

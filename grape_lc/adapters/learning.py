@@ -26,6 +26,8 @@ from grape_lc.adapters.flow_builder import (
     FlowBuilder,
     Messages,
     PlannedCall,
+    in_order,
+    reads,
     texts_of,
 )
 from grape_lc.adapters.foretold import Expected, Sent
@@ -256,7 +258,7 @@ class Learner:
         """Keys of inputs may be others in each run: they must not fill the memory."""
         if len(self._numbers) <= _MOST_NAMES:
             return
-        read = {n for known in self._tasks.values() for n in _reads(known.messages)}
+        read = {n for known in self._tasks.values() for n in reads(known.messages)}
         self._numbers = {
             (kind, name): number
             for (kind, name), number in self._numbers.items()
@@ -265,18 +267,13 @@ class Learner:
 
     def _build(self) -> TaskFlow | None:
         inputs = {n: name for (kind, name), n in self._numbers.items() if kind == "input"}
-        left = {
-            self._number("answer", task): (task, known, _reads(known.messages))
+        ready = in_order(
+            PlannedCall(
+                task, self._number("answer", task), known.messages, known.sampling, known.tools
+            )
             for task, known in self._tasks.items()
             if known.runs >= _AGREEING
-        }
-        ready: list[PlannedCall] = []
-        # A call stands behind those that it reads, whatever order runs began them in. One that
-        # reads itself, or a circle, is left out: another run took another way.
-        while free := [n for n, (_, _, reads) in left.items() if reads.isdisjoint(left)]:
-            for number in free:
-                task, known, _ = left.pop(number)
-                ready.append(PlannedCall(task, number, known.messages, known.sampling, known.tools))
+        )
         return FlowBuilder(self.name, inputs, ready).build() if ready else None
 
 
@@ -321,7 +318,3 @@ def _foretells(expected: Expected, call: SeenCall) -> bool:
     """Whether the call was sent what the flow says, as far as it says much."""
     match = expected.match(call.task, call.sent, call.tools)
     return match is not None and match.differs is None and match.share >= LITTLE
-
-
-def _reads(messages: Messages) -> set[int]:
-    return {part.number for _, parts in messages for part in parts if isinstance(part, Found)}

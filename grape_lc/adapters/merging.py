@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from grape_lc.adapters.flow_builder import unique
 from grape_lc.flow.sampling import Sampling
 from grape_lc.flow.targets import Targets
 from grape_lc.flow.taskflow import Task, TaskFlow
@@ -192,7 +193,7 @@ class _Merger:
         # Runs find their inputs by these names: they must stay as they are.
         self._inputs = {o.name: o.description for o in reversed(origins) if o.kind == "input"}
         self._taken = set(self._inputs)
-        self._outputs = {task: self._unique(t.output) for task, t in chosen.items()}
+        self._outputs = {task: unique(t.output, self._taken) for task, t in chosen.items()}
         self._unknown: dict[str, str] = {}
         self._newest: dict[tuple[str, ...], str] = {}
 
@@ -255,7 +256,7 @@ class _Merger:
             of = tuple(dict.fromkeys(self._name(template, one) for one in known))
             if len(of) > 1:
                 if of not in self._newest:
-                    self._newest[of] = self._unique(origin.name)
+                    self._newest[of] = unique(origin.name, self._taken)
                 return self._newest[of]
             if of:
                 return of[0]
@@ -264,16 +265,8 @@ class _Merger:
             if origin.kind == "answer"
             else origin.name
         )
-        name = self._unique(f"opaque_{len(self._unknown) + 1}")
+        name = unique(f"opaque_{len(self._unknown) + 1}", self._taken)
         self._unknown[name] = why
-        return name
-
-    def _unique(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
         return name
 
 

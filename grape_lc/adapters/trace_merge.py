@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from grape_lc.adapters.edges import same_start
 from grape_lc.adapters.flow_builder import Messages
 from grape_lc.adapters.markers import Damaged, Found, Newest, Part
 
@@ -203,9 +204,7 @@ def _choice(readers: Sequence[_Reader], room: int) -> tuple[Found, int] | None:
 
 def _shared(texts: Sequence[str]) -> int:
     """Length of what all texts begin with."""
-    low, high = min(texts), max(texts)
-    pairs = zip(low, high, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(low), len(high)))
+    return same_start(min(texts), max(texts))
 
 
 def _append(tokens: list[Token], text: str) -> None:

@@ -23,9 +23,10 @@ from grape_lc.adapters.flow_builder import (
     FlowBuilder,
     Messages,
     PlannedCall,
+    in_order,
     texts_of,
 )
-from grape_lc.adapters.markers import Damaged, Found, Newest, Part, split
+from grape_lc.adapters.markers import Damaged, Found, Part, split
 from grape_lc.adapters.recording import RecordedCall
 from grape_lc.adapters.trace_hooks import hooks
 from grape_lc.adapters.trace_input import SymbolicInput
@@ -248,28 +249,3 @@ class _Reading:
         if number in self._unknown:
             return Damaged(self._unknown[number])
         return Found(answers.get(number, number), part.transducer)
-
-
-def in_order(calls: Iterable[PlannedCall]) -> list[PlannedCall]:
-    """Each call behind those that it reads.
-
-    Paths may disagree about who reads whom; a call of such a circle is left out.
-    """
-    left = {call.value: call for call in calls}
-    ordered: list[PlannedCall] = []
-    while free := [call for call in left.values() if not _reads(call) & left.keys()]:
-        ordered += free
-        for call in free:
-            del left[call.value]
-    return ordered
-
-
-def _reads(call: PlannedCall) -> set[int]:
-    read: set[int] = set()
-    for _, parts in call.messages:
-        for part in parts:
-            if isinstance(part, Found):
-                read.add(part.number)
-            elif isinstance(part, Newest):
-                read.update(part.numbers)
-    return read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from grape_lc.bench.ranking import Order
 from grape_lc.scheduler.settings import PLAIN, Rule
@@ -43,6 +43,16 @@ A piece is handed on as soon as a step has room for all of it.
 """
 
 
+class Tuning(NamedTuple):
+    """What a sweep finds for a tuned arm.
+
+    budget: most tokens of a step; None is vLLM's default. order: see ``ranking``.
+    """
+
+    budget: int | None = None
+    order: Order = "stage"
+
+
 @dataclass(frozen=True)
 class Arm:
     """One way to serve the programs of a comparison.
@@ -54,7 +64,8 @@ class Arm:
     piped: whether our scheduler is in the engine for its open prompts alone.
     released: whether the flow's driver makes the calls, in the place of the graph.
     layout: whether prompts are in the order that a prefix cache serves best.
-    order: what calls that carry a priority are ordered by first; see ``ranking``.
+    order: what calls that carry a priority are ordered by first; see ``ranking``. None: it is not
+        said, so a sweep may choose.
     """
 
     name: str
@@ -65,7 +76,7 @@ class Arm:
     piped: bool = False
     released: bool = False
     layout: bool = False
-    order: Order = "stage"
+    order: Order | None = None
 
     @property
     def plain(self) -> bool:
@@ -98,6 +109,11 @@ class Arm:
         """Most tokens of a step; None is vLLM's default."""
         return self.engine.get(BUDGET)
 
+    @property
+    def tuning(self) -> Tuning:
+        """What a sweep may have found for it."""
+        return Tuning(self.budget, self.order or "stage")
+
     def engine_args(self) -> dict[str, Any]:
         """Engine arguments as ``GrapeEngine`` takes them."""
         return {**self.engine, **({"grape": dict(self.grape)} if self.grape else {})}
@@ -121,16 +137,15 @@ def tuned_name(arms: Sequence[Arm]) -> str | None:
     return tuned[0].name if tuned else None
 
 
-def with_budget(arms: Sequence[Arm], budget: int | None) -> tuple[Arm, ...]:
-    """``arms`` with this token budget for the tuned ones that name none.
+def with_tuning(arms: Sequence[Arm], tuning: Tuning) -> tuple[Arm, ...]:
+    """``arms`` with this budget and order for the tuned ones that name none.
 
-    One that names ``none`` keeps vLLM's default. budget: None changes nothing.
+    One that names the budget ``none`` keeps vLLM's default. A budget of None changes nothing.
     """
-    if budget is None:
-        return tuple(arms)
-    return tuple(
-        fitting(replace(arm, engine={**arm.engine, BUDGET: budget}))
-        if arm.kind == TUNED and BUDGET not in arm.engine
-        else arm
-        for arm in arms
-    )
+    return tuple(_tuned(arm, tuning) if arm.kind == TUNED else arm for arm in arms)
+
+
+def _tuned(arm: Arm, tuning: Tuning) -> Arm:
+    if tuning.budget is not None and BUDGET not in arm.engine:
+        arm = fitting(replace(arm, engine={**arm.engine, BUDGET: tuning.budget}))
+    return replace(arm, order=tuning.order) if arm.ranked and arm.order is None else arm

@@ -2,7 +2,7 @@
 
     vllm            vLLM as it comes
     vllm-opt        vLLM tuned for programs: prefix caching, calls in the order of ``ranking``, and
-                    a token budget that a sweep may choose
+                    a token budget and an order that a sweep may choose
     grape           our scheduler, with the graph attached
     warm            vllm-opt+warm: the static head of every role's prompt in the cache beforehand
     layout          vllm-opt+layout: prompts that begin with what earlier calls have computed
@@ -37,9 +37,10 @@ from grape_lc.bench.arm import (
     PIPE,
     TUNED,
     Arm,
+    Tuning,
     fitting,
     tuned_name,
-    with_budget,
+    with_tuning,
 )
 from grape_lc.bench.names import separate
 from grape_lc.bench.ranking import Order
@@ -47,7 +48,17 @@ from grape_lc.bench.settings import DRAFT
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler.settings import PLAIN, PolicyConfig
 
-__all__ = ["BUDGET", "OURS", "TUNED", "Arm", "parse_arm", "parse_arms", "tuned_name", "with_budget"]
+__all__ = [
+    "BUDGET",
+    "OURS",
+    "TUNED",
+    "Arm",
+    "Tuning",
+    "parse_arm",
+    "parse_arms",
+    "tuned_name",
+    "with_tuning",
+]
 
 _SHORT: Mapping[str, str] = {"warm": f"{TUNED}+warm", "layout": f"{TUNED}+layout"}
 _EXTRA = re.compile(r"([+-])([a-z_]+)")

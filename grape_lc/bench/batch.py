@@ -30,10 +30,19 @@ _SOURCES = (
     "engine/simulator",
     "scheduler",
     "engine/vllm_settings.py",
+    "bench/arm.py",
     "bench/arms.py",
+    "bench/collect.py",
+    "bench/metrics.py",
+    "bench/paper_jobs.py",
+    "bench/ranking.py",
+    "bench/regimes.py",
+    "bench/regimes_options.py",
     "bench/settings.py",
     "bench/simulate.py",
     "bench/simulation_options.py",
+    "bench/sweep.py",
+    "bench/synthetic_shape.py",
 )
 _LINE_EVERY_S = 5.0
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from grape_lc.bench.arms import Arm, with_budget
+from grape_lc.bench.arms import Arm, with_tuning
 from grape_lc.bench.engine_pool import EngineOf, EnginePool
 from grape_lc.bench.footing import footing_of
 from grape_lc.bench.matrix import BenchResult, Cell, CellResult, Footing
 from grape_lc.bench.matrix_progress import MatrixProgress
 from grape_lc.bench.options import BenchSettings
-from grape_lc.bench.plan import cells_of, engines_open, plan_runs, sweep_part
+from grape_lc.bench.plan import cells_of, engines_open, order_part, plan_runs, sweep_part
 from grape_lc.bench.run_log import RunLog, head_of
 from grape_lc.bench.server import BenchEngine
 from grape_lc.bench.settings import installed_versions
-from grape_lc.bench.sweep import Choice, Trial, choose, sweep_arm, sweep_table
+from grape_lc.bench.sweep import Choice, Trial, choose, order_arms, sweep_arm, sweep_table
 from grape_lc.bench.tables import gains_against
 from grape_lc.bench.workbench import Programs, Workbench
 
@@ -113,10 +114,14 @@ def _sweep(
     settings = bench.settings
     if not settings.sweep:
         return (), None
-    arms = [sweep_arm(budget) for budget in settings.sweep]
     programs = bench.programs.drawn(cell.workload, footing.rate(cell.asked), settings.sweep_repeats)
-    comparison = bench.compare(sweep_part(cell), cell, arms, programs, footing.kv_blocks)
-    trials = tuple(Trial(arm.budget, comparison.metrics(arm.name)) for arm in arms)
+
+    def tried(part: str, arms: Sequence[Arm]) -> tuple[Trial, ...]:
+        found = bench.compare(part, cell, arms, programs, footing.kv_blocks)
+        return tuple(Trial(a.budget, found.metrics(a.name), a.tuning.order) for a in arms)
+
+    trials = tried(sweep_part(cell), [sweep_arm(budget) for budget in settings.sweep])
+    trials += tried(order_part(cell), order_arms(choose(trials).best.budget))
     choice = choose(trials)
     table = sweep_table(trials, choice)
     table.title = f"{cell}: {table.title}"
@@ -135,7 +140,7 @@ def _compare(
     settings, rate = bench.settings, footing.rate(cell.asked)
     arms = settings.parsed_arms()
     if choice is not None:
-        arms = with_budget(arms, choice.best.budget)
+        arms = with_tuning(arms, choice.tuning)
     programs = bench.programs.drawn(cell.workload, rate, settings.repeats)
     comparison = bench.compare(str(cell), cell, arms, programs, footing.kv_blocks)
     gains = gains_against(comparison, settings.base_arm())

@@ -120,14 +120,14 @@ def run_comparison(
     would cure, and what is not an error of this package.
     """
     names = [arm.name for arm in arms]
-    budgets = {arm.name: arm.budget for arm in arms}
+    tunings = {arm.name: arm.tuning for arm in arms}
     engines = {name: servers[name].key for name in names}
     order = turns_of(engines, len(workloads), pool.most, pool.open_engines)
     turns = [(repeat, name) for repeat, each in order.items() for name in each]
     found = {
         (repeat, name): old
         for repeat, name in turns
-        if (old := part.log.get(name, repeat, budgets[name])) is not None
+        if (old := part.log.get(name, repeat, tunings[name])) is not None
     }
     missing = [turn for turn in turns if turn not in found]
     if len(set(engines.values())) <= pool.most:
@@ -141,7 +141,7 @@ def run_comparison(
         place = (repeat, order[repeat].index(name) + 1)
         run = _run(servers[name], workloads[repeat - 1], place, progress, part)
         runs[repeat, name] = run
-        part.log.add(run, servers[name].info, budgets[name])
+        part.log.add(run, servers[name].info, tunings[name])
     infos |= {name: servers[name].info for _, name in missing}
     return Comparison(
         tuple(names),

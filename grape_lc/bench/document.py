@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from grape_lc.bench.options import BenchSettings
 from grape_lc.bench.report import Equal, raw_run, write_text
 from grape_lc.bench.server import ArmRun
 from grape_lc.bench.surroundings import environment
-from grape_lc.errors import ConfigError
 
 
 def to_document(settings: BenchSettings, result: BenchResult, device: str) -> dict[str, Any]:
@@ -45,18 +43,6 @@ def to_document(settings: BenchSettings, result: BenchResult, device: str) -> di
         "pairs": [pair for cell in result.cells for pair in _pairs(settings, cell)],
         "equal": _equal(result),
     }
-
-
-def check_report() -> None:
-    """Say before a run of hours, not after it, that no report can be made.
-
-    Raises ConfigError without the extra ``report``.
-    """
-    for package in ("jinja2", "matplotlib"):
-        if find_spec(package) is None:
-            raise ConfigError(
-                f"there is no {package}, which a report needs: pip install 'grape-lc[report]'"
-            )
 
 
 def write(

@@ -49,7 +49,7 @@ class CellResult(NamedTuple):
     """A comparison, and what was found out before it.
 
     rate: programs a second; None in a closed loop. gains: against the base arm.
-    arms: as they ran, the budget of the sweep included.
+    arms: as they ran, what the sweep found included.
     trials, choice: of the sweep, if there was one.
     """
 

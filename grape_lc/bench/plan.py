@@ -10,7 +10,7 @@ from grape_lc.bench.engine_pool import MOST_ENGINES, engine_key
 from grape_lc.bench.matrix import Cell
 from grape_lc.bench.options import BenchSettings
 from grape_lc.bench.run_log import RunLog
-from grape_lc.bench.sweep import sweep_arm
+from grape_lc.bench.sweep import order_arms, sweep_arm
 from grape_lc.bench.time_left import Kind, Planned
 from grape_lc.bench.turns import turns_of
 
@@ -44,6 +44,11 @@ def sweep_part(cell: Cell) -> str:
     return f"sweep of {cell}"
 
 
+def order_part(cell: Cell) -> str:
+    """What its runs in another order of calls are kept under."""
+    return f"orders of {cell}"
+
+
 def needs_saturation(settings: BenchSettings) -> bool:
     """Whether a rate is a share of the saturated one."""
     return any(rate is not None and rate.relative for rate in settings.parsed_rates())
@@ -75,6 +80,7 @@ def plan_runs(settings: BenchSettings, log: RunLog, shared: Mapping[str, Any]) -
         trials = [sweep_arm(budget) for budget in settings.sweep]
         for cell in cells:
             found.part(cell, sweep_part(cell), trials, settings.sweep_repeats)
+            found.part(cell, order_part(cell), order_arms(None), settings.sweep_repeats)
     for cell in cells:
         found.part(cell, str(cell), settings.parsed_arms(), settings.repeats)
     return Plan(tuple(found.missing), found.taken)

@@ -138,11 +138,11 @@ def to_svg(figure: Figure, name: str, alt: str) -> str:
     return _for_page(root, name, alt)
 
 
-def legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
+def legend(figure: Figure, axes: Axes) -> None:
     """One legend below all axes, of what is labelled in ``axes``."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3.2)
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=3.2)
 
 
 def label(name: str) -> str:

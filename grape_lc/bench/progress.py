@@ -71,15 +71,6 @@ class RunProgress(Shown):
         run.state, run.done, run.seconds = "done", self._total, self._clock() - run.began
         self._show(run, line=True)
 
-    def fail(self, index: int, reason: str) -> None:
-        """Run ``index`` ended with an error, or did not begin for one."""
-        run = self._runs[index]
-        if run.state == "running":
-            run.seconds = self._clock() - run.began
-        run.state = "failed"
-        self._show(run, line=True)
-        self._console.print(f"{run.title} failed: {reason}", highlight=False, markup=False)
-
     def _show(self, run: _Run, *, line: bool) -> None:
         if self._display is not None:
             self._display.update(self._view(), refresh=True)
@@ -94,6 +85,6 @@ class RunProgress(Shown):
             bar = ProgressBar(total=self._total, completed=run.done, width=24)
             counts = f"{run.done}/{self._total} programs"
             cells = run.figures() if run.state != "waiting" else ("", "", "")
-            style = {"waiting": "dim", "running": "bold", "failed": "red"}.get(run.state, "")
+            style = {"waiting": "dim", "running": "bold"}.get(run.state, "")
             table.add_row(run.title, bar, counts, *cells, style=style)
         return table

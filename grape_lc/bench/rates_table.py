@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from rich.table import Table
@@ -17,8 +17,8 @@ def rates_table(result: BenchResult) -> Table | None:
     rates: dict[str, set[float | None]] = defaultdict(set)
     for each in result.cells:
         rates[each.cell.workload].add(each.rate)
-    runs = [run for run in _runs(result) if len(rates[run["workload"]]) > 1]
-    found = max_rates({"runs": runs})
+    several = {workload for workload, of in rates.items() if len(of) > 1}
+    found = max_rates({"runs": _runs(result, several)})
     if not found:
         return None
     title = f"highest rate at which {THRESHOLD:g} of the programs meet the SLO (programs/s)"
@@ -31,8 +31,8 @@ def rates_table(result: BenchResult) -> Table | None:
     return table
 
 
-def _runs(result: BenchResult) -> list[dict[str, Any]]:
-    """What ``max_rates`` reads of each run, as the JSON file has it."""
+def _runs(result: BenchResult, workloads: Set[str]) -> list[dict[str, Any]]:
+    """What ``max_rates`` reads of each run of these workloads, as the JSON file has it."""
     return [
         {
             "workload": each.cell.workload,
@@ -42,6 +42,7 @@ def _runs(result: BenchResult) -> list[dict[str, Any]]:
             "metrics": None if run.record is None else each.comparison.metrics_of(run),
         }
         for each in result.cells
+        if each.cell.workload in workloads
         for run in each.comparison.runs
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +83,8 @@ class ChainJob:
         return found.figures()
 
 
-class Regime(NamedTuple):
+@dataclass(frozen=True)
+class Regime:
     """What came out at a point: budget of the baseline, programs a second, figures by arm."""
 
     point: Point
@@ -107,7 +109,8 @@ class Regime(NamedTuple):
             if metric.name in MAPPED
         ]
 
-    def ratios(self) -> dict[str, Ratio | None]:
+    @cached_property
+    def ratios(self) -> Mapping[str, Ratio | None]:
         """By metric; above 1 is a gain."""
         return {row.metric: row.ratio() for row in self.rows()}
 
@@ -125,7 +128,7 @@ def violations(regimes: Sequence[Regime]) -> list[Violation]:
     found = [
         Violation(regime.point, metric, ratio)
         for regime in regimes
-        for metric, ratio in regime.ratios().items()
+        for metric, ratio in regime.ratios.items()
         if metric in NEVER_WORSE and ratio is not None and ratio.ratio < 1 / MOST_WORSE
     ]
     return sorted(found, key=lambda violation: (violation.ratio.ratio, violation.metric))

@@ -62,7 +62,7 @@ def marks(regimes: Sequence[Regime]) -> list[dict[str, Any]]:
         ratios = [
             (ratio, regime)
             for regime in regimes
-            if (ratio := regime.ratios().get(metric)) is not None
+            if (ratio := regime.ratios.get(metric)) is not None
         ]
         least = min(ratios, key=lambda pair: pair[0].ratio, default=None)
         below = [violation for violation in violations(regimes) if violation.metric == metric]
@@ -128,7 +128,7 @@ def map_table(regimes: Sequence[Regime]) -> Table:
     for name in MAPPED:
         table.add_column(_TITLES[name], justify="right")
     for regime in regimes:
-        kind, ratios = regime.point.kind, regime.ratios()
+        kind, ratios = regime.point.kind, regime.ratios
         table.add_row(
             *(str(value) for value in kind),
             f"{regime.point.rho:g}",
@@ -170,6 +170,6 @@ def _entries(regimes: Sequence[Regime], belongs: Callable[[Regime], bool]) -> li
         {**_where(regime), "metric": metric, **ratio_record(ratio)}
         for regime in regimes
         if belongs(regime)
-        for metric, ratio in regime.ratios().items()
+        for metric, ratio in regime.ratios.items()
         if ratio is not None
     ]

@@ -171,7 +171,7 @@ class ArmServer:
     def _measured(self, engine: EngineClient) -> MeasuredEngine:
         if not self.arm.ranked:
             return MeasuredEngine(engine)
-        return RankedEngine(engine, self._traced(engine), self.arm.order)
+        return RankedEngine(engine, self._traced(engine), self.arm.tuning.order)
 
     def _traced(self, engine: EngineClient) -> TaskFlow:
         """The workflow's flow, whichever engine it was traced with first."""

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grape_lc.bench.arms import BUDGET, OURS, TUNED, Arm, parse_arm, with_budget
+from grape_lc.bench.arms import BUDGET, OURS, TUNED, Arm, Tuning, parse_arm, with_tuning
 from grape_lc.bench.simulation_options import SimulationSettings
 from grape_lc.bench.sweep import KEPT_SPEED
 from grape_lc.bench.workers import end_with_parent
@@ -138,7 +138,7 @@ def arm_config(arm: Arm, settings: SimulationSettings) -> ArmConfig:
     other = sorted(set(arm.engine) - simulated)
     if arm.layout and settings.record is not None:
         raise ConfigError(f"arm {arm.name!r}: a recorded run has prompts of one order only")
-    if arm.order != "stage":
+    if arm.tuning.order != "stage":
         raise ConfigError(f"arm {arm.name!r}: the simulator ranks calls by their stage first")
     if other or arm.engine.get("enable_prefix_caching") is False:
         raise ConfigError(f"arm {arm.name!r}: the simulator has prefix caching and no {other}")
@@ -203,7 +203,7 @@ class Simulation:
             if settings.tunes():
                 trials = self._sweep(workers, rate, trials)
                 best = choose(trials)
-                arms = with_budget(arms, best.budget)
+                arms = with_tuning(arms, Tuning(best.budget))
                 self._say(f"{TUNED}: {best.budget} tokens a step, by the rule of grape bench")
             seeds = range(settings.first, settings.first + settings.seeds)
             jobs = [_Job(settings, arm, rate, seed) for seed in seeds for arm in arms]
@@ -256,11 +256,11 @@ def tuned(budget: int) -> Arm:
 
 
 def choose(trials: Sequence[Trial]) -> Trial:
-    """The lowest P99 agentic ITL among those with nearly the best speed, as in ``sweep``."""
+    """The lowest P99 agentic ITL among those with nearly the best speed; ties as in ``sweep``."""
     measured = [(trial, trial.figures) for trial in trials if trial.figures is not None]
     fastest = max(figures["tokens_per_s"] for _, figures in measured)
     able = [
-        (figures["agentic_itl_ms"]["p99"], trial.budget, trial)
+        (figures["agentic_itl_ms"]["p99"], -figures["tokens_per_s"], -trial.budget, trial)
         for trial, figures in measured
         if figures["tokens_per_s"] >= KEPT_SPEED * fastest
     ]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grape_lc.bench.arms import BUDGET, TUNED, Arm, parse_arms, tuned_name
 from grape_lc.bench.synthetic_shape import workload_shape
-from grape_lc.engine.simulator.hardware import GPUS, MODELS, Machine, machine
+from grape_lc.engine.simulator.hardware import Machine, machine
 from grape_lc.engine.simulator.programs import Shape
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler.cost import LinearCost
@@ -136,8 +136,3 @@ def read_cost(path: Path) -> LinearCost:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} holds no fitted cost: {error!r}") from error
-
-
-def known_hardware() -> str:
-    """For a help text."""
-    return f"{', '.join(GPUS)}; models: {', '.join(MODELS)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grape_lc.bench.settings import installed_versions
+from grape_lc.engine.profile_store import processor
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def environment(device: str) -> dict[str, Any]:
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -27,12 +28,3 @@ def environment(device: str) -> dict[str, Any]:
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         "versions": installed_versions(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

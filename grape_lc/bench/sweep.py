@@ -1,18 +1,20 @@
-"""Tuning the strongest baseline: vllm-opt at several token budgets, and which one is taken.
+"""Tuning the strongest baseline: vllm-opt at several token budgets, and in both orders of calls.
 
-The rule: the lowest P99 agentic ITL among the budgets whose tokens per second are at least 0.98
-of the best. Which budget would win by P95 or by the mean is told beside it.
+First the budgets, with calls ordered by stage; then the other order at the best budget. The rule:
+the lowest P99 agentic ITL among the trials whose tokens per second are at least 0.98 of the best.
+Which budget would win by P95 or by the mean is told beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from rich.table import Table
 
-from grape_lc.bench.arms import BUDGET, TUNED, Arm, parse_arm
+from grape_lc.bench.arms import BUDGET, TUNED, Arm, Tuning, parse_arm, with_tuning
 from grape_lc.bench.metrics import Metrics
+from grape_lc.bench.ranking import Order
 from grape_lc.bench.report import number
 from grape_lc.errors import EngineError
 
@@ -24,15 +26,17 @@ RULE = (
 
 
 class Trial(NamedTuple):
-    """A token budget (None: vLLM's default) and its figures."""
+    """A token budget (None: vLLM's default), an order of calls, and their figures."""
 
     budget: int | None
     metrics: Metrics
+    order: Order = "stage"
 
     @property
     def title(self) -> str:
-        """The budget as it is printed."""
-        return "default" if self.budget is None else str(self.budget)
+        """Budget and order as they are printed."""
+        budget = "default" if self.budget is None else str(self.budget)
+        return budget if self.order == "stage" else f"{budget}, by {self.order}"
 
 
 class Choice(NamedTuple):
@@ -44,7 +48,13 @@ class Choice(NamedTuple):
 
     def to_record(self) -> dict[str, Any]:
         """For the JSON file."""
-        return {"rule": RULE, **{name: trial.budget for name, trial in self._asdict().items()}}
+        budgets = {name: trial.budget for name, trial in self._asdict().items()}
+        return {"rule": RULE, **budgets, "order": self.best.order}
+
+    @property
+    def tuning(self) -> Tuning:
+        """What the tuned arms take over."""
+        return Tuning(self.best.budget, self.best.order)
 
     def __str__(self) -> str:
         return (
@@ -58,8 +68,14 @@ def sweep_arm(budget: int | Literal["default"]) -> Arm:
     return parse_arm(TUNED if budget == "default" else f"{TUNED}:{BUDGET}={budget}")
 
 
+def order_arms(budget: int | None) -> tuple[Arm, ...]:
+    """The tuned arm in each other order of calls, at a budget, which its name does not tell."""
+    others = [order for order in get_args(Order) if order != "stage"]
+    return with_tuning([parse_arm(f"{TUNED}:order={order}") for order in others], Tuning(budget))
+
+
 def choose(trials: Sequence[Trial]) -> Choice:
-    """Apply the rule; ties go to the higher tokens per second, then to the larger budget.
+    """Apply the rule; ties go to the higher tokens per second, the larger budget, the stage.
 
     The same condition on tokens per second holds for the other two figures. Raises EngineError
     when no trial has figures.
@@ -77,6 +93,7 @@ def choose(trials: Sequence[Trial]) -> Choice:
                 value if (value := figure(trial.metrics)) is not None else float("inf"),
                 -_speed(trial),
                 -(trial.budget or float("inf")),
+                trial.order != "stage",
             ),
         )
 

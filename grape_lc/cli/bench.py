@@ -91,7 +91,8 @@ def bench(
         str,
         typer.Option(
             metavar="N,N,...",
-            help="Token budgets to try for vllm-opt first: 64,128,default. The best is taken.",
+            help="Token budgets to try for vllm-opt first: 64,128,default; and at the best of "
+            "them the other order of calls. The best is taken.",
         ),
     ] = "",
     sweep_repeats: Annotated[int, typer.Option(help="Repeats of the sweep.")] = 1,
@@ -178,7 +179,9 @@ def bench(
         for path in (json_file, html_file, trace_file, resume):
             check_writable(path)
         if html_file is not None:
-            document.check_report()
+            from grape_lc.bench import html_report  # a second, for who asks for a page
+
+            html_report.check_installed()
         console, device = wide_console(), installed_device()
         console.print(results.describe(settings, device), highlight=False, markup=False)
         engines = command.real_engine(settings, console)

@@ -46,6 +46,12 @@ Timeline = Annotated[
     typer.Option("--trace", help="Write a timeline for chrome://tracing or Perfetto."),
 ]
 
+Jobs = Annotated[int | None, typer.Option(help="Simulations at a time; default: cores.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(help="Keep finished simulations in this file, and go on from it."),
+]
+
 _WIDE = 140  # columns of tables that go to a file
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grape_lc.cli.common import app, check_writable, clear_errors, wide_console
+from grape_lc.cli.common import Jobs, Resume, app, check_writable, clear_errors, wide_console
 
 
 @app.command()
@@ -28,14 +28,11 @@ def paper(
         int | None, typer.Option(help="With --record: KV blocks; default: as the file says.")
     ] = None,
     block_size: Annotated[int, typer.Option(help="With --record: tokens of a KV block.")] = 32,
-    jobs: Annotated[int | None, typer.Option(help="Simulations at a time; default: cores.")] = None,
+    jobs: Jobs = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write rows, marks and sweeps to this file.")
     ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Keep finished simulations in this file, and go on from it."),
-    ] = None,
+    resume: Resume = None,
 ) -> None:
     """Simulate the paper's machines, workloads and loads; its figures beside ours."""
     from grape_lc.bench import paper_report as report

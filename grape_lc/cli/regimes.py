@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grape_lc.cli.common import app, check_writable, clear_errors, wide_console
+from grape_lc.cli.common import Jobs, Resume, app, check_writable, clear_errors, wide_console
 
 
 @app.command()
@@ -19,14 +19,11 @@ def regimes(
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     hardware: Annotated[str, typer.Option(help="a100-40gb, h100 or h200.")] = "a100-40gb",
     model: Annotated[str, typer.Option(help="llama3-8b or qwen3-14b.")] = "llama3-8b",
-    jobs: Annotated[int | None, typer.Option(help="Simulations at a time; default: cores.")] = None,
+    jobs: Jobs = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the map and its marks to this file.")
     ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Keep finished simulations in this file, and go on from it."),
-    ] = None,
+    resume: Resume = None,
 ) -> None:
     """Simulate chains of all kinds at all loads: where grape gains, and where it does not."""
     from grape_lc.bench import regimes_report as report

@@ -137,8 +137,6 @@ class LifeMixin(RoomMixin):
         if request.resumable:
             self._sessions.add(request_id)
         else:
-            if len(self._tenants) < 2:
-                self._tenants.add(hint.tenant)
             self._controller.call_arrived(view, now)
 
     # ------------------------------------------------------------------ adoption

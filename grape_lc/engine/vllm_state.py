@@ -116,11 +116,9 @@ class SchedulerState(_Base):
         self._staging: Staging | None = None
         # Real requests that took over an open prompt, and what the client is told about it.
         self._outcomes: dict[str, dict[str, Any]] = {}
-        # Streaming sessions, which the policy does not know; requests with a seed, on a CPU; names
-        # of tenants.
+        # Streaming sessions, which the policy does not know; requests with a seed, on a CPU.
         self._sessions: set[str] = set()
         self._seeded: set[str] = set()
-        self._tenants: set[str] = set()
         # Calls whose KV or grammar vLLM waits for, or whose tokens are still on the way.
         self._blocked: set[str] = set()
 

@@ -264,8 +264,9 @@ class StepMixin(InsightMixin):
             return None
         load = self._load(output, new)
         self._step_log.begin(load, self.grape_clock())
-        if len(self._tenants) > 1:
-            self._controller.ran(ran, self._views.by_id)
+        views = self._views.by_id
+        rows = ((views.get(request_id), tokens) for request_id, tokens in ran.items())
+        self._controller.ran(output.total_num_scheduled_tokens, rows)
         return load
 
     def _load(self, output: Any, new: list[Any]) -> StepLoad:

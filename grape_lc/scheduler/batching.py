@@ -103,8 +103,10 @@ def _beside_decodes(snapshot: Snapshot, config: PolicyConfig, most: int) -> Room
     limit, limit_s = Limit.STRETCH, config.stretch * alone_s
     # Beyond what is free every token has its price: if most of the room is free, that will do.
     free_s = config.free_stretch * alone_s
-    if 2 * cost.tokens_within(load, free_s) >= cost.tokens_within(load, limit_s):
-        limit_s = min(limit_s, free_s)
+    if free_s < limit_s:
+        free, all_of_it = (cost.tokens_within(load, end_s) for end_s in (free_s, limit_s))
+        if 2 * free >= all_of_it:
+            limit_s = free_s
     backlog = ceil(config.backlog_share * _backlog(snapshot))
     if backlog > 1:
         share_s = cost.seconds(load.plus(backlog))

@@ -12,11 +12,11 @@ every event. No engine: requests are ``RequestView``s, which the driver keeps up
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from grape_lc.scheduler.batching import decode_load
+from grape_lc.scheduler.batching import decode_load, is_short
 from grape_lc.scheduler.cost import StepCost, StepLoad, chunk_weight
 from grape_lc.scheduler.followers import Followers
 from grape_lc.scheduler.measures import Measures
@@ -38,6 +38,7 @@ from grape_lc.scheduler.types import (
 
 _PROGRAMS = 16_384  # programs that are remembered; the one unheard of for the longest goes first
 _FIRST_CALL_S = 1.0  # after which a program's open prompts no longer wait for its first call
+_SHARING = 2  # tenants from which on what each was served is counted
 _SERVED_HALF = 1e5  # tokens, of all tenants, after which what one was served counts half
 _WEIGH_STEPS = 32  # after which the weight of a partial edge is looked up in F again
 _OVERLOADED = 2.0  # times ``root_s`` that the oldest call waits in an engine that is overloaded
@@ -127,6 +128,7 @@ class Controller:
         self._step = 0
         self._programs: OrderedDict[str, _Program] = OrderedDict()
         self._served: dict[str, float] = {}
+        self._tenants: set[str] = set()  # no more of them than ``_SHARING``
         self._needs: dict[str, int] = {}  # blocks of waiting calls, as long as they wait
         self._waiting_blocks = 0
         self._overloaded = False
@@ -141,6 +143,8 @@ class Controller:
             program = self._program(hint.program, view.arrived)
             view.program_arrived = program.arrived
         self.outlook.call_arrived(view, self.measures.step_s)
+        if len(self._tenants) < _SHARING:
+            self._tenants.add(hint.tenant)
         self._join(hint.tenant)
         self._wait(view)
 
@@ -160,7 +164,7 @@ class Controller:
 
     def call_started(self, view: RequestView, stage: Stage) -> None:
         """A waiting call runs."""
-        short = view.adopted and view.pending <= self.config.adopted_first
+        short = is_short(view, self.config)
         if self._unwait(view):
             self.outlook.foresee(view)
             if not short:
@@ -283,16 +287,19 @@ class Controller:
         step = self._blocks(self.config.open_cap) + 2 * self._groups * running
         return free < step or self.measures.pressed or self.measures.thrashing
 
-    def ran(self, tokens: Mapping[str, int], views: Mapping[str, RequestView]) -> None:
-        """A step was handed to the workers: tokens computed by request id."""
-        total = sum(tokens.values())
-        self.measures.computed(total)
-        for request_id, count in tokens.items():
-            view = views.get(request_id)
+    def ran(self, tokens: int, rows: Iterable[tuple[RequestView | None, int]]) -> None:
+        """A step was handed to the workers: ``tokens`` in all, and those of each request.
+
+        ``rows`` is not read while there is one tenant only: nobody shares with it.
+        """
+        self.measures.computed(tokens)
+        if len(self._tenants) < _SHARING:
+            return
+        for view, count in rows:
             if view is not None:
                 tenant = view.hint.tenant
                 self._served[tenant] = self._served.get(tenant, 0.0) + count
-        self._fade(total)
+        self._fade(tokens)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -113,7 +113,7 @@ def _tokens(snapshot: Snapshot, config: PolicyConfig, room: Room, left: int) -> 
     total = min(config.open_cap, left)
     real = sum(view.pending for view in (*snapshot.prefills, *snapshot.waiting))
     cost = snapshot.cost
-    if snapshot.idle:
+    if snapshot.idle or not snapshot.opens:
         return total, total
     if not snapshot.decodes.rows and config.prefill_cap is not None:
         total = min(total, config.prefill_cap - real)

@@ -295,7 +295,6 @@ class Refusal(StrEnum):
     BUDGET = "no room in the step"
     KV = "KV reserve"
     ADMISSION = "running calls need the KV"
-    BLOCKED = "waits for something else"
     GOVERNOR = "early work does not pay now"
     OFF = "switched off"
     STALLED = "stalled"

@@ -253,3 +253,16 @@ def test_shared_blocks_are_not_counted_as_gain(simulate):
     s.idle()
     assert s.answers["r"] == answer(OTHER[:200], 20)
     assert s.answers["a"] == answer(PROMPT[:97] + [3] * 25, 8)
+
+
+def test_what_preemptions_cost_is_known_with_one_tenant_too(simulate):
+    s = simulate(blocks=24)
+    for key, prompt in (("a", PROMPT[:150]), ("b", OTHER[:150])):
+        s.plain(key, prompt, n=100)
+    seen = 0.0
+    while not {"a", "b"} <= set(s.finished):
+        s.step()
+        seen = max(seen, s.scheduler._snapshot.signals.recomputed)
+    assert s.counters["preemptions"] > 0
+    assert seen > 0.1
+    s.idle()

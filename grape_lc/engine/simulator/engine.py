@@ -281,11 +281,8 @@ class Engine:
                 elif drafts:
                     self._draft(request)
         self.controller.measured(step.load, step.seconds)
-        if len(self._life.tenants) > 1:
-            self.controller.ran(
-                {request.view.id: tokens for request, tokens in step.rows},
-                {request.view.id: request.view for request, _ in step.rows},
-            )
+        rows = ((request.view, tokens) for request, tokens in step.rows)
+        self.controller.ran(sum(tokens for _, tokens in step.rows), rows)
         for request in ended:
             self._life.end(request)
         if self._settings.validate:

@@ -20,7 +20,7 @@ from grape_lc.scheduler.types import Stage
 class Life:
     """Keeps queues, KV and controller true; ``now`` is set by the engine before anything else.
 
-    tenants: names of those whose calls were seen. drafting, seed: of the drafts of calls.
+    drafting, seed: of the drafts of calls.
     """
 
     def __init__(
@@ -36,7 +36,6 @@ class Life:
         self.queues = queues
         self.kv = kv
         self.controller = controller
-        self.tenants: set[str] = set()
         self.now = 0.0
         self._stats = statistics
         self._drafting = drafting
@@ -88,7 +87,6 @@ class Life:
             view.adopted, view.computed, request.peak = tokens > 0, tokens, tokens
             self._stats.outcomes[outcome] = self._stats.outcomes.get(outcome, 0) + 1
             self._stats.adopted_tokens += tokens
-        self.tenants.add(view.hint.tenant)
         (self.queues.holding if view.adopted else self.queues.waiting).add(request)
         self.controller.call_arrived(view, self.now)
 

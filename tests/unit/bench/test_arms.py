@@ -3,7 +3,7 @@ from enum import StrEnum
 
 import pytest
 
-from grape_lc.bench.arms import parse_arm, parse_arms, tuned_name, with_budget
+from grape_lc.bench.arms import Tuning, parse_arm, parse_arms, tuned_name, with_tuning
 from grape_lc.bench.settings import DRAFT
 from grape_lc.errors import ConfigError
 from grape_lc.scheduler.settings import PLAIN, PolicyConfig
@@ -138,16 +138,16 @@ def test_ratios_are_against_the_plainest_tuned_arm():
 
 def test_a_budget_is_given_to_tuned_arms_that_name_none():
     arms = parse_arms("vllm,vllm-opt,vllm-opt:max_num_batched_tokens=64,grape")
-    assert [arm.budget for arm in with_budget(arms, 96)] == [None, 96, 64, None]
-    assert with_budget(arms, None) == arms
-    assert with_budget(parse_arms("warm"), 96)[0].budget == 96
+    assert [arm.budget for arm in with_tuning(arms, Tuning(96))] == [None, 96, 64, None]
+    assert [arm.budget for arm in with_tuning(arms, Tuning())] == [None, None, 64, None]
+    assert with_tuning(parse_arms("warm"), Tuning(96))[0].budget == 96
     default = parse_arms("vllm-opt:max_num_batched_tokens=none")
-    assert with_budget(default, 96) == default
-    assert [arm.name for arm in with_budget(arms, 96)] == [arm.name for arm in arms]
+    assert [arm.budget for arm in with_tuning(default, Tuning(96))] == [None]
+    assert [arm.name for arm in with_tuning(arms, Tuning(96))] == [arm.name for arm in arms]
 
 
 def test_pipes_are_our_scheduler_without_our_policy():
-    [arm] = with_budget(parse_arms("vllm-opt+pipe"), 512)
+    [arm] = with_tuning(parse_arms("vllm-opt+pipe"), Tuning(512))
     assert (arm.kind, arm.scheduler, arm.attached, arm.ranked) == ("vllm-opt", "grape", True, False)
     assert (arm.piped, arm.plain, arm.comparable, arm.budget) == (True, False, True, 512)
     args = arm.engine_args()
@@ -187,13 +187,21 @@ def test_layout_alone_is_the_tuned_one_with_it():
 
 def test_ranked_arms_may_order_calls_by_program_first():
     arms = parse_arms("vllm-opt,vllm-opt:order=program,warm:order=program")
-    assert [arm.order for arm in with_budget(arms, 96)] == ["stage", "program", "program"]
+    assert [arm.order for arm in arms] == [None, "program", "program"]
+    assert [arm.tuning.order for arm in arms] == ["stage", "program", "program"]
+    assert [arm.order for arm in with_tuning(arms, Tuning(96))] == ["stage", "program", "program"]
     # The engine is the same.
     assert arms[0].engine_args() == arms[1].engine_args()
 
 
+def test_an_order_is_given_to_ranked_arms_that_name_none():
+    arms = parse_arms("vllm,vllm-opt,vllm-opt:order=stage,vllm-opt+pipe,grape")
+    found = [arm.order for arm in with_tuning(arms, Tuning(None, "program"))]
+    assert found == [None, "program", "stage", None, None]
+
+
 def test_pieces_fit_into_a_step_beside_decodes():
-    [arm] = with_budget(parse_arms("vllm-opt+pipe"), 96)
+    [arm] = with_tuning(parse_arms("vllm-opt+pipe"), Tuning(96))
     assert (arm.grape["chunk"], arm.grape["lump"]) == (48, 48)
     named = parse_arm("vllm-opt+pipe:max_num_batched_tokens=1")
     assert (named.grape["chunk"], named.grape["lump"]) == (1, 1)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
 
+from grape_lc.bench import batch
 from grape_lc.bench.batch import Batch, Kept, code_digest, duration
 from grape_lc.errors import ConfigError
 
@@ -128,3 +131,17 @@ def test_durations_are_told_in_minutes_from_a_minute_on():
         "1 min 0 s",
         "12 min 34 s",
     ]
+
+
+def test_the_digest_reads_all_that_a_simulation_is_made_of():
+    """What only keeps, shows or compares results may change without a new simulation."""
+    shown = {"batch", "intervals", "names", "paper_options", "paper_rows", "report"}
+    script = """
+import sys
+import grape_lc.bench.paper_jobs, grape_lc.bench.regimes
+prefix = "grape_lc.bench."
+print(*(name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)))
+"""
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    names = set(loaded.stdout.decode().split()) - shown - {"workers"}
+    assert {f"bench/{name}.py" for name in names} <= set(batch._SOURCES)

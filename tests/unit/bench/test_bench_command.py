@@ -12,6 +12,7 @@ from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.metrics import measure
 from grape_lc.bench.options import BenchSettings, parse_sweep
 from grape_lc.bench.recorded import recorded_metrics
+from grape_lc.bench.sweep import choose
 from grape_lc.errors import ConfigError, EngineDiedError
 from tests.unit.bench.fakes import TestBed, console, printed, requests
 
@@ -139,10 +140,14 @@ def test_a_share_of_kv_is_measured_before_the_rate_is():
 
 def test_the_sweep_chooses_the_budget_of_the_tuned_arm():
     got, text, bed = bench(settings(sweep=(64, "default"), arms="vllm-opt,grape", repeats=1))
-    assert [trial.budget for trial in got.trials] == [64, None]
+    *budgets, other = got.trials
+    assert [trial.budget for trial in budgets] == [64, None]
     assert got.choice is not None
+    # The other order was tried at the best of the budgets.
+    assert other.order == "program"
+    assert other.budget == choose(budgets).best.budget
     chosen = next(arm for arm in got.arms if arm.name == "vllm-opt")
-    assert chosen.budget == got.choice.best.budget
+    assert chosen.tuning == got.choice.tuning
     # The engine of the sweep that was chosen serves the comparison as well.
     assert [line for line in bed.log if line.startswith("open")] == [
         *("open vllm-opt:max_num_batched_tokens=64", "open vllm-opt", "open grape")

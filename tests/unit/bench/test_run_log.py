@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from grape_lc.bench.arms import Tuning
 from grape_lc.bench.command import Bench
 from grape_lc.bench.matrix import BenchResult, CellResult
 from grape_lc.bench.metrics import CallRecord, ProgramRecord, RunRecord
@@ -50,7 +51,6 @@ def test_runs_and_probes_come_back_as_they_were(tmp_path: Path):
     log.add_probe("code", None, probe)
     log.add_probe("search", 64, probe)
     again = RunLog(path, HEAD)
-    assert again.runs == 1
     part = again.part("code at 0.5x")
     assert part.get("grape", 2) == (RUN, {"block_size": 16})
     assert part.has("grape", 2)
@@ -61,12 +61,15 @@ def test_runs_and_probes_come_back_as_they_were(tmp_path: Path):
     assert again.probe("code", 64) is again.probe("search", None) is None
 
 
-def test_a_run_at_another_budget_is_none_of_those_asked_for(tmp_path: Path):
+def test_a_run_that_was_tuned_otherwise_is_none_of_those_asked_for(tmp_path: Path):
     path = tmp_path / "runs.jsonl"
-    RunLog(path, HEAD).part("code").add(RUN, {}, 64)
+    tuning = Tuning(64, "program")
+    RunLog(path, HEAD).part("code").add(RUN, {}, tuning)
     part = RunLog(path, HEAD).part("code")
-    assert part.get("grape", 2, 64) == (RUN, {})
-    assert part.get("grape", 2, 128) is part.get("grape", 2) is None
+    assert part.get("grape", 2, tuning) == (RUN, {})
+    for other in (Tuning(128, "program"), Tuning(64)):
+        assert part.get("grape", 2, other) is None
+    assert part.get("grape", 2) is None
     assert part.has("grape", 2)
 
 
@@ -88,10 +91,12 @@ def test_a_line_that_was_cut_short_is_taken_off(tmp_path: Path):
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[-1][:40])
     log = RunLog(path, HEAD)
-    assert log.runs == 1
+    assert log.part("code").has("grape", 2)
     assert path.read_bytes() == whole
     log.part("code").add(RUN._replace(repeat=3), {})
-    assert RunLog(path, HEAD).runs == 2
+    part = RunLog(path, HEAD).part("code")
+    assert part.has("grape", 2)
+    assert part.has("grape", 3)
 
 
 def test_records_of_another_comparison_are_refused_with_what_differs(tmp_path: Path):
@@ -214,7 +219,7 @@ def test_probe_and_sweep_are_not_measured_twice(tmp_path: Path):
     assert again.footing == once.footing
     assert again.choice is not None
     assert once.choice is not None
-    assert again.choice.best.budget == once.choice.best.budget
+    assert again.choice.tuning == once.choice.tuning
 
 
 def test_a_run_that_failed_is_tried_again(tmp_path: Path):

@@ -1,7 +1,8 @@
 import pytest
 
+from grape_lc.bench.arms import Tuning
 from grape_lc.bench.metrics import CallRecord, Metrics, ProgramRecord, RunRecord, measure
-from grape_lc.bench.sweep import RULE, Choice, Trial, choose, sweep_arm, sweep_table
+from grape_lc.bench.sweep import RULE, Choice, Trial, choose, order_arms, sweep_arm, sweep_table
 from grape_lc.errors import EngineError
 from tests.unit.bench.fakes import console, printed
 
@@ -25,7 +26,8 @@ def test_the_lowest_p99_among_the_fast_ones_wins():
     ]
     choice = choose(trials)
     assert [trial.budget for trial in choice] == [128, None, None]
-    assert choice.to_record() == {"rule": RULE, "best": 128, "by_p95": None, "by_mean": None}
+    record = {"rule": RULE, "best": 128, "by_p95": None, "by_mean": None, "order": "stage"}
+    assert choice.to_record() == record
     assert "takes max_num_batched_tokens = 128" in str(choice)
     assert "by P95 it would be default, by the mean default" in str(choice)
 
@@ -41,6 +43,23 @@ def test_ties_go_to_the_faster_then_to_the_larger_budget():
     assert choose([Trial(64, alike), Trial(128, alike)]).best.budget == 128
     assert choose([Trial(None, alike), Trial(128, alike)]).best.budget is None
     assert choose([Trial(64, faster), Trial(128, alike)]).best.budget == 64
+
+
+def test_another_order_of_calls_is_taken_if_it_is_better():
+    by_stage, better = Trial(64, figures(100.0, 5.0)), Trial(64, figures(100.0, 4.0), "program")
+    choice = choose([by_stage, better])
+    assert choice.tuning == Tuning(64, "program")
+    assert choice.to_record()["order"] == "program"
+    assert "max_num_batched_tokens = 64, by program" in str(choice)
+    alike = Trial(64, figures(100.0, 5.0), "program")
+    assert choose([alike, by_stage]).tuning == Tuning(64, "stage")
+
+
+def test_the_other_orders_are_tried_at_a_budget():
+    (arm,) = order_arms(96)
+    assert arm.tuning == Tuning(96, "program")
+    assert order_arms(None)[0].name == arm.name
+    assert order_arms(None)[0].budget is None
 
 
 def test_budgets_without_figures_are_passed_over_and_none_at_all_is_an_error():

@@ -178,7 +178,7 @@ def test_tenants_take_turns_by_what_they_were_served():
         return [item.id for item in engine.decide(0.0, one_row, []).starts or ()]
 
     assert order() == ["c1"]
-    engine.ran({"c1": 300, "unknown": 9}, views)
+    engine.ran(309, [(views["c1"], 300), (None, 9)])
     assert order() == ["c2"]
     assert engine.look(0.0, MACHINE, []).served == {"a": pytest.approx(300, rel=0.01)}
 
@@ -187,16 +187,15 @@ def test_what_a_tenant_was_served_long_ago_counts_for_less():
     """Also what was served while nobody else was there."""
     engine = controller()
     alone, late = arrive(engine, "c1"), arrive(engine, "c2", tenant="b")
-    views = {"c1": alone, "c2": late}
     for _ in range(400):
-        engine.ran({"c1": 5000}, views)
+        engine.ran(5000, [(alone, 5000)])
     assert engine.look(0.0, MACHINE, []).served[""] < 1.5e5
     for _ in range(40):
-        engine.ran({"c2": 5000}, views)
+        engine.ran(5000, [(late, 5000)])
     served = engine.look(0.0, MACHINE, []).served
     assert served[""] < served["b"]
     for _ in range(400):
-        engine.ran({"c2": 5000}, views)
+        engine.ran(5000, [(late, 5000)])
     assert engine.look(0.0, MACHINE, []).served.keys() == {"b"}
 
 

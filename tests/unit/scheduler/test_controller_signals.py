@@ -78,12 +78,12 @@ def test_what_was_lost_to_preemptions():
     engine = controller()
     assert signals(engine).recomputed == 0.0
     view = arrive(engine, tokens=200)
-    engine.ran({"c1": 1000}, {"c1": view})
+    engine.ran(1000, [(view, 1000)])
     engine.call_started(view, Stage.PREFILL)
     engine.call_requeued(view)
     assert signals(engine).recomputed == pytest.approx(0.2)
     for _ in range(200):
-        engine.ran({"c1": 1000}, {})
+        engine.ran(1000, [])
     assert signals(engine).recomputed < 1e-4
 
 

@@ -231,7 +231,9 @@ class ToyEngine:
                 view.tokens += 1
                 view.output += 1
                 view.last_token = self.now
-        self.controller.ran(ran, {view.id: view for view in [*self.running, *self.opens.values()]})
+        views = {view.id: view for view in [*self.running, *self.opens.values()]}
+        rows = [(views.get(request_id), tokens) for request_id, tokens in ran.items()]
+        self.controller.ran(sum(ran.values()), rows)
         if ran:
             self.controller.measured(load, self.step_s)
         for view in list(self.running):
