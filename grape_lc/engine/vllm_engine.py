@@ -50,7 +50,7 @@ from grape_lc.scheduler.types import Hint
 logger = logging.getLogger(__name__)
 
 _RELEASE_LIMIT_S = 5.0
-_CORE_END_S = 2.0
+_CORE_END_S = 5.0
 # Compiling costs more than it gains here; small blocks make more prefixes shareable.
 _CPU_DEFAULTS: dict[str, Any] = {"enforce_eager": True, "block_size": 32}
 # On a small machine the worker lives in the engine core: one process less on the way of every
@@ -161,22 +161,17 @@ class VLLMEngine(RequestMaker):
         return None
 
     @property
-    def failed(self) -> str:
-        """How vLLM's engine core ended by itself; empty while it runs."""
-        return self._core_end() if self._llm.errored else ""
+    def failed(self) -> bool:
+        """Whether vLLM's engine core ended by itself."""
+        return bool(self._llm.errored)
 
-    def _core_end(self) -> str:
+    async def last_words(self) -> str:
+        """How the engine core ended. One that reported an error needs a moment to end."""
         manager = self._llm.engine_core.resources.engine_manager
-        cores = getattr(manager, "processes", ())
+        cores = list(getattr(manager, "processes", ()))
+        await asyncio.to_thread(wait, [core.sentinel for core in cores], _CORE_END_S)
         ended = [(core.pid, core.exitcode) for core in cores if core.exitcode is not None]
         return how_it_ended("vLLM's engine core", *(ended or [(None, None)])[0])
-
-    async def _core_ended(self) -> str:
-        """The same, of a core that may need a moment more to end."""
-        manager = self._llm.engine_core.resources.engine_manager
-        cores = [core.sentinel for core in getattr(manager, "processes", ())]
-        await asyncio.to_thread(wait, cores, _CORE_END_S)
-        return self._core_end()
 
     async def self_test(self) -> None:
         """Ask the scheduler whether this vLLM has all that open prompts need.
@@ -256,7 +251,7 @@ class VLLMEngine(RequestMaker):
                     calls,
                 )
         except EngineDeadError as error:
-            raise EngineDiedError(await self._core_ended()) from error
+            raise EngineDiedError(await self.last_words()) from error
         except VLLMValidationError as error:
             raise RequestError(str(error)) from error
         except Exception as error:

@@ -53,8 +53,12 @@ class HostedEngine(OpenPromptEngine, Protocol):
         ...
 
     @property
-    def failed(self) -> str:
-        """How the engine ended by itself; empty while it serves."""
+    def failed(self) -> bool:
+        """Whether the engine ended by itself; nothing can be served any more."""
+        ...
+
+    async def last_words(self) -> str:
+        """How it ended, once it ``failed``; takes the moment that the end itself may take."""
         ...
 
     async def self_test(self) -> None:
@@ -196,9 +200,9 @@ class Host:
 
     async def _watch(self) -> None:
         """End with the engine: questions to a dead one would wait for ever."""
-        while not (how := self._engine.failed):  # noqa: ASYNC110 - vLLM offers no event
+        while not self._engine.failed:  # noqa: ASYNC110 - vLLM offers a flag, not an event
             await asyncio.sleep(_WATCH_S)
-        self._send({"t": "died", "text": how})
+        self._send({"t": "died", "text": await self._engine.last_words()})
         self._reader.feed_eof()
 
     async def _end(self) -> None:
@@ -245,8 +249,9 @@ class Host:
         try:
             reply["value"] = await self._ask(message["what"], message.get("args", {}))
         except Exception as problem:  # noqa: BLE001 - the answer to this question is the error
-            how = self._engine.failed
-            error = EngineDiedError(how) if how else problem
+            error: Exception = problem
+            if self._engine.failed:
+                error = EngineDiedError(await self._engine.last_words())
             reply = {"t": "error", "id": ask_id, **wire.error_message(error)}
         self._send(reply)
 

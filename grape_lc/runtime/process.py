@@ -30,6 +30,7 @@ from grape_lc.errors import (
 )
 from grape_lc.runtime import wire
 from grape_lc.runtime.channel import Channel
+from grape_lc.runtime.engine_log import log_tail
 from grape_lc.runtime.environment import host_environment
 from grape_lc.runtime.groups import end_group
 from grape_lc.runtime.run_folder import RunFolder
@@ -42,7 +43,6 @@ Progress = Callable[[str], None]
 HOST = "grape_lc.runtime.host"
 _STOP_GRACE_S = 10.0
 _DEATH_S = 1.0
-_LOG_TAIL_LINES = 25
 _BUFFER_BYTES = 1 << 20
 
 
@@ -168,19 +168,11 @@ class HostProcess:
                     error = wire.error_of(message)
                     if isinstance(error, ConfigError):
                         raise error
-                    raise EngineStartError(f"{error}\n{self.log_tail()}")
+                    raise EngineStartError(f"{error}\n{log_tail(self.log_path)}")
                 case _:
-                    raise EngineStartError(f"the engine ended while starting\n{self.log_tail()}")
-
-    def log_tail(self) -> str:
-        """The end of the engine's log, with its path."""
-        try:
-            lines = self.log_path.read_text(errors="replace").splitlines()
-        except OSError:
-            return f"(no log at {self.log_path})"
-        return "\n".join(
-            [f"the last lines of the engine's log, {self.log_path}:", *lines[-_LOG_TAIL_LINES:]]
-        )
+                    raise EngineStartError(
+                        f"the engine ended while starting\n{log_tail(self.log_path)}"
+                    )
 
     # ------------------------------------------------------------------ messages
 
@@ -241,7 +233,7 @@ class HostProcess:
             how = self._how_it_ended()
             # Nothing of it may be left where a new one is started.
             self._kill_group()
-            self._fail(EngineDiedError(f"{how}\n{self.log_tail()}"))
+            self._fail(EngineDiedError(f"{how}\n{log_tail(self.log_path)}"))
         self._ready.put({"t": "ended"})
 
     def _how_it_ended(self) -> str:
@@ -258,7 +250,9 @@ class HostProcess:
             return
         if kind == "died" or message.get("kind") == EngineDiedError.__name__:
             # The host is about to end as well; whoever calls next gets a new one.
-            self._gone = self._gone or EngineDiedError(f"{message['text']}\n{self.log_tail()}")
+            self._gone = self._gone or EngineDiedError(
+                f"{message['text']}\n{log_tail(self.log_path)}"
+            )
             message = {**message, "text": str(self._gone)}
         if kind == "died":
             return

@@ -33,7 +33,7 @@ class ShapeCall:
 class ShapeEngine:
     """See the module. args: ``answer`` is a key of ANSWERS."""
 
-    failed = ""
+    failed = False
     early_refusal: str | None = None
     markers: Sequence[str] = ("<|im_end|>",)
 

@@ -22,6 +22,7 @@ from grape_lc.engine.base import CallDelta, CallRequest
 from grape_lc.engine.endings import how_it_ended
 from grape_lc.errors import EngineClosedError, EngineDiedError
 from grape_lc.runtime import client
+from grape_lc.runtime.engine_log import log_tail
 from grape_lc.runtime.environment import host_environment
 from grape_lc.runtime.groups import lives
 from grape_lc.runtime.run_folder import RunFolder, sweep
@@ -372,3 +373,25 @@ def test_pools_of_processes_leave_the_engine_alone(tmp_path: Path) -> None:
     )
     each = ["0 [0, 1, 4]", "number 7 "]
     assert done.stdout.splitlines() == [*each * 2, each[0], "two three  True"], done.stderr
+
+
+LOG = """\
+(EngineCore pid=9) INFO 12-01 05:22:04 [core.py:1] Error: not one of an exception
+(EngineCore pid=9) ERROR 12-01 05:22:05 [core.py:1512] EngineCore encountered a fatal error.
+(EngineCore pid=9) ERROR 12-01 05:22:05 [core.py:1512] Traceback (most recent call last):
+(EngineCore pid=9) ERROR 12-01 05:22:05 [core.py:1512]     raise ValueError("x")
+(EngineCore pid=9) ERROR 12-01 05:22:05 [core.py:1512] torch.OutOfMemoryError: 2 GiB [of 4]
+(MainProcess pid=8) ERROR 12-01 05:22:05 [async_llm.py:906] vllm.EngineDeadError: see above
+"""
+
+
+def test_the_error_that_ended_a_core_stands_before_the_end_of_the_log(tmp_path: Path) -> None:
+    """That of the front end, which only heard of it, is none."""
+    log = tmp_path / "log"
+    log.write_text(f"{'much before ' * 10**5}\n{LOG}")
+    first, *_, last = log_tail(log).splitlines()
+    assert first == "the last error in the engine's log: torch.OutOfMemoryError: 2 GiB [of 4]"
+    assert last == LOG.splitlines()[-1]
+    log.write_text("nothing\n" * 100)
+    assert log_tail(log).splitlines()[1:] == ["nothing"] * 25
+    assert log_tail(tmp_path / "none") == f"(no log at {tmp_path / 'none'})"

@@ -54,7 +54,7 @@ class WordEngine:
     never comes up.
     """
 
-    failed = ""
+    failed = False
     markers: Sequence[str] = ()
 
     def __init__(self, model: str, scheduler: str, args: dict[str, Any]) -> None:
@@ -80,6 +80,9 @@ class WordEngine:
 
     def info(self) -> dict[str, Any]:
         return {"scheduler": self._scheduler, "early_refusal": self.early_refusal}
+
+    async def last_words(self) -> str:
+        return "the core (process 7) was killed by SIGKILL"
 
     async def self_test(self) -> None:
         self.early_refusal = self._hook_missing
@@ -115,7 +118,7 @@ class WordEngine:
                     self._died.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
                 if word == "corefails":
-                    self.failed = "the core (process 7) was killed by SIGKILL"
+                    self.failed = True
                 if word == "fail":
                     raise RuntimeError("the engine failed this call")
                 await asyncio.sleep(1000 if word == "slow" else 0.001)
