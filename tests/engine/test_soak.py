@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 from grape_lc import GrapeEngine
@@ -30,6 +31,12 @@ def test_forty_programs_leave_nothing_behind(engine: GrapeEngine, quiet: Any) ->
     assert found["answers_compared"] > 0
     assert len(found["readings"]) == 2
     assert "nothing was left behind" in lines(found)[-1]
+
+
+def test_a_soak_whose_time_is_over_is_reported(engine: GrapeEngine, quiet: Any) -> None:
+    found = asyncio.run(soaked(engine, replace(SETTINGS, seconds=0.0)))
+    assert found["stopped"] == "its 0 s are over"
+    assert (found["programs"], found["problems"]) == (0, [])
 
 
 def test_a_program_that_is_left_open_is_found(engine: GrapeEngine, quiet: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,8 +49,10 @@ def test_a_call_and_a_program_are_seen_while_they_last(engine: GrapeEngine) -> N
     assert during["host"]["tasks"] == before["host"]["tasks"] + 1
     stream.close()  # type: ignore[attr-defined]
     engine.close_program(program)
-    while engine.stats()["host"]["calls"]:
-        pass  # the host hears of it before it answers, but the call takes a moment to end
+    end = time.monotonic() + 60
+    while engine.stats()["host"]["calls"]:  # the host has heard of it, but a call takes time to end
+        assert time.monotonic() < end, engine.stats()
+        time.sleep(0.01)
     after = engine.stats()
     assert after["client"] == before["client"]
     assert after["host"] == {**before["host"], "flows": 1}, "how often tasks are called is kept"
