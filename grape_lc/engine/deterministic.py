@@ -24,7 +24,7 @@ def deterministic_args(
     """Engine arguments of a deterministic engine, made of those that the user gave.
 
     On a CPU the data type is float32. Elsewhere vLLM's batch-invariant kernels are switched on in
-    ``environ``, which the engine core inherits; vLLM itself refuses to start where it has none.
+    ``environ``, which the engine core inherits.
     Raises ConfigError for arguments, or a variable, that contradict this.
     """
     if args.get("speculative_config") is not None:
