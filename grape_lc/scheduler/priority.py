@@ -104,20 +104,26 @@ def order(
 ) -> list[RequestView]:
     """The views by rank; those of several tenants in turns, except under ``fcfs``.
 
-    Next comes the best ranked call of the tenant that was served the fewest tokens, by ``served``
-    and by what it was given in this order: what its calls have pending and are expected to decode.
-    So while two tenants wait, what both were given differs by no more than it did at first, or by
-    one call. Of equal tenants the one goes first whose next call came first, then by name. Every
-    view must have its rank, or ValueError.
+    Every view must have its rank, or ValueError.
     """
     ranked = sorted(waiting, key=_BY_RANK)
     if ranked and not ranked[0].rank:
         raise ValueError(f"request {ranked[0].id!r} waits without a rank")
-    if config.rule is Rule.FCFS or len({view.hint.tenant for view in ranked}) < 2:
-        return ranked
+    return ranked if config.rule is Rule.FCFS else in_turns(ranked, served)
 
+
+def in_turns(ordered: list[RequestView], served: Mapping[str, float]) -> list[RequestView]:
+    """The views with the tenants in turns; inside a tenant their order stands.
+
+    Next comes the first call of the tenant that was served the fewest tokens, by ``served``
+    and by what it was given in this order: what its calls have pending and are expected to decode.
+    So while two tenants wait, what both were given differs by no more than it did at first, or by
+    one call. Of equal tenants the one goes first whose next call came first, then by name.
+    """
+    if len({view.hint.tenant for view in ordered}) < 2:
+        return ordered
     queues: defaultdict[str, list[RequestView]] = defaultdict(list)
-    for view in reversed(ranked):
+    for view in reversed(ordered):
         queues[view.hint.tenant].append(view)
     turns = [
         (served.get(tenant, 0.0), queue[-1].arrived, tenant, queue)

@@ -6,13 +6,13 @@ takes a step for itself; then whatever is left of the room, by rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
 from grape_lc.scheduler.batching import FREE, Room, is_short, is_tight
 from grape_lc.scheduler.preemption import may_start
-from grape_lc.scheduler.priority import due, order
+from grape_lc.scheduler.priority import due, in_turns, order
 from grape_lc.scheduler.settings import PolicyConfig, Rule
 from grape_lc.scheduler.types import Item, Limit, Reason, Refusal, RequestView, Snapshot, Stage
 
@@ -73,7 +73,8 @@ def choose_calls(
     prefill, least = Stage.PREFILL, snapshot.least_call_tokens
     patient = snapshot.signals.behind <= _PATIENCE * config.root_s
     first_shorts = config.handover and patient
-    for view, reason in _in_phases((*running, *starting), config, plain, first_shorts):
+    views = (*running, *starting)
+    for view, reason in _in_phases(views, config, snapshot.served, plain, first_shorts):
         pending = view.pending
         if view.stage is prefill:
             behind -= pending
@@ -174,11 +175,17 @@ def _ordered(snapshot: Snapshot, config: PolicyConfig) -> list[RequestView]:
 
 
 def _in_phases(
-    views: Iterable[RequestView], config: PolicyConfig, plain: bool, first_shorts: bool
+    views: Iterable[RequestView],
+    config: PolicyConfig,
+    served: Mapping[str, float],
+    plain: bool,
+    first_shorts: bool,
 ) -> Iterator[tuple[RequestView, Reason]]:
     """Short rests of adopted calls, then one call of each program, then the others.
 
-    plain: the others as they came. first_shorts: short rests go before the others.
+    Behind the short rests several tenants take turns, each with its calls in this order, or the
+    phases would undo the turns in which waiting calls were chosen. plain: the others as they came.
+    first_shorts: short rests go before the others.
     """
     others = sorted(views, key=_arrival if plain else _by_rank)
     short = [view for view in others if is_short(view, config)] if first_shorts else []
@@ -188,22 +195,21 @@ def _in_phases(
         # Running ones hold a slot already.
         for view in sorted(short, key=lambda view: view.stage is not Stage.PREFILL):
             yield view, Reason.SWITCH
-    if plain or not config.two_phase:
-        for view in others:
-            yield view, Reason.PREVISION
-        return
-    seen: set[str] = set()
-    second = []
-    for view in sorted(others, key=lambda view: (due(view, config), view.seq)):
-        program = view.hint.program or view.id
-        if program in seen:
-            second.append(view)
-        else:
-            seen.add(program)
-            yield view, Reason.FAIR
-    second.sort(key=_by_rank)
-    for view in second:
-        yield view, Reason.PREVISION
+    first = [] if plain or not config.two_phase else _one_of_each(others, config)
+    fair = {view.id for view in first}
+    rest = [*first, *(view for view in others if view.id not in fair)]
+    if not plain and config.rule is not Rule.FCFS:
+        rest = in_turns(rest, served)
+    for view in rest:
+        yield view, Reason.FAIR if view.id in fair else Reason.PREVISION
+
+
+def _one_of_each(views: Iterable[RequestView], config: PolicyConfig) -> list[RequestView]:
+    """One call of each program, by deadline."""
+    seen: dict[str, RequestView] = {}
+    for view in sorted(views, key=lambda view: (due(view, config), view.seq)):
+        seen.setdefault(view.hint.program or view.id, view)
+    return [*seen.values()]
 
 
 def _by_rank(view: RequestView) -> tuple[tuple[float, ...], int]:
