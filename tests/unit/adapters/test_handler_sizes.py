@@ -23,11 +23,11 @@ def test_sizes_during_and_after_a_run() -> None:
         return {"note": answer}
 
     llm = ChatGrape(engine=ScriptedEngine(lambda request: "A note."))
-    graph = attach(
+    graph: Any = attach(
         StateGraph(Note).add_node("write", write).add_edge(START, "write").compile(),
         learned="memory",
     )
-    (handler,) = graph.config["callbacks"]  # type: ignore[index]
+    (handler,) = graph.config["callbacks"]
     assert set(handler.sizes.values()) == {0}
     config: Any = {"configurable": {"thread_id": "t"}, "metadata": {"tenant": "north"}}
     assert graph.invoke({"topic": "bees"}, config)["note"] == "A note."
