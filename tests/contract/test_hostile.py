@@ -39,8 +39,13 @@ def test_no_more_prompts_are_open_than_the_limit(simulate, monkeypatch):
 )
 def test_a_chat_template_reaches_nothing_of_python(template):
     """Rendered as vLLM renders it: by transformers, in jinja's immutable sandbox."""
-    with pytest.raises((SecurityError, TemplateError, AttributeError)):
-        render_jinja_template([[{"role": "user", "content": "x"}]], chat_template=template)
+    try:
+        (rendered,), _ = render_jinja_template(
+            [[{"role": "user", "content": "x"}]], chat_template=template
+        )
+    except (SecurityError, TemplateError, AttributeError):
+        rendered = ""
+    assert rendered == ""
 
 
 def test_a_chat_template_has_no_long_ranges():
