@@ -291,7 +291,7 @@ class Host:
 
     def _send(self, message: wire.Message) -> None:
         if not self._writer.is_closing():
-            self._writer.write(wire.encode(message))
+            self._writer.write(wire.encode(message, limited=False))
 
 
 def _with_origin(delta: CallDelta, bound: Bound) -> CallDelta:

@@ -25,14 +25,18 @@ from grape_lc.limits import LINE_BYTES
 Message = dict[str, Any]
 
 
-def encode(message: Message) -> bytes:
-    """One line, newline included. Raises RequestError for what JSON cannot hold, or a line."""
+def encode(message: Message, *, limited: bool = True) -> bytes:
+    """One line, newline included. Raises RequestError for what JSON cannot hold.
+
+    limited: and for more than ``limits.LINE_BYTES``. A host's answers are as long as they are.
+    """
     try:
         text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
         line = text.encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise errors.RequestError(f"the request holds what is not plain data: {error}") from error
-    LINE_BYTES.check(len(line), "the request", errors.RequestError)
+    if limited:
+        LINE_BYTES.check(len(line), "the request", errors.RequestError)
     return line
 
 

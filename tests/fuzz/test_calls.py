@@ -120,6 +120,9 @@ OPTIONS = st.fixed_dictionaries(
 @settings(max_examples=80)
 @given(OPTIONS)
 @example({"extra": 5})
+@example({"tools": [{"type": [1]}]})
+@example({"tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]})
+@example({"response_format": {"type": "json_schema", "json_schema": [1]}})
 @example({"stop": 5})
 @example({"extra": {"detokenize": False}})
 @example({"bad_words": "abc"})
@@ -152,6 +155,7 @@ def test_calls_of_tools_in_what_a_model_writes(data):
         cases = [(TaggedReader, "<tool_call>" + "[" * 20_000, 97), (ForcedReader, "[" * 20_000, 97)]
         cases += [(TaggedReader, '<tool_call>{"name": "\\q", "arguments": {"a": 1}}', 3)]
         cases += [(ForcedReader, '{"name": "f", "arguments": ' + '{"a":' * 9_999, 97)]
+        cases += [(ForcedReader, '[]{"name": "f", "arguments": {"x": 1}}', 2)]
         for reader, text, step in cases:
             pieces = [text[at : at + step] for at in range(0, len(text), step)]
             assert read(reader(), pieces) == read(reader(), [text])
@@ -226,6 +230,8 @@ def saying(llm: ChatGrape) -> Any:
 
 @settings(max_examples=30)
 @given(mutated(METADATA), texts)
+@example({"langgraph_node": "n", "langgraph_path": True}, "x")
+@example({"langgraph_node": "n", "langgraph_path": {"a": 1, "b": 2}}, "x")
 def test_metadata_in_a_config(metadata, text):
     """Whatever is in it, a run gives what it gives without."""
     config: Any = {"metadata": metadata if isinstance(metadata, dict) else {"x": metadata}}
