@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 from grape_lc.errors import ConfigError
 
@@ -44,3 +45,19 @@ class CacheSalts:
             return None
         name = tenant.encode("utf-8", "surrogatepass")
         return hmac.new(self._secret, name, hashlib.sha256).hexdigest()
+
+
+def what_mixes_tenants(speculative: Any) -> str | None:
+    """What of an engine's drafting would show one tenant the answers of another; None: nothing.
+
+    speculative: vLLM's configuration of it, if there is one. Suffix decoding drafts from a tree of
+    all requests' answers: a guess that is right, of what another was answered, comes sooner.
+    """
+    if getattr(speculative, "method", None) != "suffix":
+        return None
+    if not speculative.suffix_decoding_max_cached_requests:
+        return None
+    return (
+        "this engine drafts by suffix from the answers of all requests; for tenants make it with "
+        "suffix_decoding_max_cached_requests=0 in speculative_config"
+    )

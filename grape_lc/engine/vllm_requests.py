@@ -22,6 +22,7 @@ from vllm.utils.mistral import is_mistral_tokenizer
 from grape_lc.engine.base import CallRequest
 from grape_lc.engine.call_limits import check_call
 from grape_lc.engine.deterministic import check_repeatable
+from grape_lc.engine.salts import what_mixes_tenants
 from grape_lc.engine.vllm_tools import template_reads, with_calls, with_tools
 from grape_lc.errors import (
     EmptyPromptError,
@@ -136,6 +137,8 @@ class RequestMaker:
                 "ends when a seeded prompt is cut. Raise max_num_batched_tokens, or leave seed out"
             )
         self._check_priority(request.priority)
+        if request.tenant and (mixes := what_mixes_tenants(self._config.speculative_config)):
+            raise UnsupportedRequestError(f"tenant={request.tenant!r:.60}: {mixes}")
         parser = None
         if request.tool_parser is not None:
             # Brings in much of vLLM's server, which few calls need.

@@ -5,6 +5,7 @@ What a call finds computed is what its time to the first token tells, so the tes
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vllm.config import SpeculativeConfig
 
 from tests.contract.simulation import BLOCK, KINDS, Simulation, answer, write_model_config
 
@@ -156,6 +158,12 @@ def test_tenants_with_their_own_caches_still_take_turns(simulate):
         s.step()
         order += [r.request_id for r in s.scheduler.running if r.request_id not in order]
     assert [name[0] for name in order[1:]] == ["a", "b"] * 3
+
+
+def test_what_would_mix_tenants_has_its_name():
+    """See ``grape_lc.engine.salts.what_mixes_tenants``."""
+    names = {field.name for field in dataclasses.fields(SpeculativeConfig)}
+    assert names >= {"method", "suffix_decoding_max_cached_requests"}
 
 
 # -- any order ----------------------------------------------------------------------------------

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grape_lc.engine.salts import LEAST_SECRET, SECRET_VARIABLE, CacheSalts
+from grape_lc.engine.salts import (
+    LEAST_SECRET,
+    SECRET_VARIABLE,
+    CacheSalts,
+    what_mixes_tenants,
+)
 from grape_lc.errors import ConfigError
 
 SECRET = "s" * LEAST_SECRET
@@ -49,3 +55,15 @@ def test_an_empty_variable_is_none() -> None:
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(ConfigError, match="has 4 characters, at least 32"):
         CacheSalts.from_environment({SECRET_VARIABLE: "1234"})
+
+
+@pytest.mark.parametrize(
+    ("method", "cached", "mixes"),
+    [("suffix", 10_000, True), ("suffix", 0, False), ("ngram", 10_000, False)],
+)
+def test_drafts_from_answers_of_all_are_not_for_tenants(
+    method: str, cached: int, mixes: bool
+) -> None:
+    speculative = SimpleNamespace(method=method, suffix_decoding_max_cached_requests=cached)
+    assert (what_mixes_tenants(speculative) is not None) == mixes
+    assert what_mixes_tenants(None) is None
