@@ -13,6 +13,7 @@ from grape_lc.engine import vllm_messages as messages
 from grape_lc.engine.vllm_adoption import fit, why_not_adopt, why_not_open
 from grape_lc.engine.vllm_open_prompts import OpenPrompt
 from grape_lc.engine.vllm_room import RoomMixin
+from grape_lc.limits import ENGINE_PROMPTS
 from grape_lc.scheduler.types import NO_HINT, Hint
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ class LifeMixin(RoomMixin):
         refusal = self._unmovable or why_not_open(request)
         if refusal is None and self._opens.was_used(key):
             refusal = "the id was used before"
+        if refusal is None and len(self._opens) >= ENGINE_PROMPTS.value:
+            refusal = "too many prompts are open"
         if refusal is not None:
             self._opens.remember(key, f"refused:{refusal}", request.cache_salt)
             self._swallow(request, "refused")

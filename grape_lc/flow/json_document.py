@@ -20,9 +20,11 @@ from grape_lc.errors import TransducerError
 from grape_lc.flow.json_paths import PREFIX, Path, index_of, json_spec
 
 DIRECT = re.compile(r"\s*(?=[{\[])")
-INSIDE = re.compile(r'```[^\s`{\[]*\s*(?=[{\[])|(?=\{\s*")')
+# A word and white space have an end: a stream holds what may be a beginning, and looks through it
+# again with each piece.
+INSIDE = re.compile(r'```[^\s`{\[]{0,99}\s{0,99}(?=[{\[])|(?=\{\s{0,99}")')
 """Where it begins: DIRECT in front of all else, INSIDE behind other text."""
-MAY_BEGIN = re.compile(r"(?:```[^\s`{\[]*\s*|`{1,2}|\{\s*)\Z")
+MAY_BEGIN = re.compile(r"(?:```[^\s`{\[]{0,99}\s{0,99}|`{1,2}|\{\s{0,99})\Z")
 """The end of a text with which INSIDE may begin."""
 
 

@@ -109,7 +109,9 @@ class JsonFieldStream(TransducerStream):
     def _head(self) -> None:
         if match := DIRECT.match(self._rest):
             self._at, self._state = match.end(), _State.VALUE
-        elif not self._rest.isspace():
+        elif self._rest.isspace():
+            self._at = len(self._rest)
+        else:
             self._state = _State.PROSE
 
     def _prose(self) -> None:

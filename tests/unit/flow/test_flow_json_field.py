@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grape_lc.errors import TransducerError
 from grape_lc.flow import parse_template, parse_transducer
 from grape_lc.flow.json_document import string_fields
-from grape_lc.flow.json_field import json_field
+from grape_lc.flow.json_field import JsonFieldStream, json_field
 from grape_lc.flow.json_paths import json_spec, parse_path
 
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -281,3 +281,26 @@ def test_any_key_can_be_written_in_a_template(path):
     assert parse_path(spec.removeprefix("json:")) == path
     (slot,) = parse_template(f"{{x|{spec}|strip}}")
     assert str(slot) == f"{{x|{spec}|strip}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```" + "x" * 3000,
+        "```json" + " " * 3000,
+        "{" + "\n" * 3000,
+        " " * 3000,
+        "`" * 3000,
+        "{" * 3000,
+    ],
+)
+def test_a_stream_holds_little_of_what_may_be_a_beginning(text):
+    """What it holds is looked through again with each piece of the answer."""
+    stream = parse_transducer("json:a").stream()
+    for character in text:
+        stream.feed(character)
+    assert isinstance(stream, JsonFieldStream)
+    assert len(stream._rest) - stream._at < 300
+    rest = ' ```{"a": "found"}'
+    whole = parse_transducer("json:a").settled(text + rest, done=True)
+    assert (stream.feed(rest) or None) == whole
