@@ -111,7 +111,7 @@ def parse_axes(text: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # thousands of digits or levels, too
         return text
 
 

@@ -162,6 +162,12 @@ def test_an_error_in_the_consumer_releases_the_run(
         ),
         (CallRequest(text="hi", sampling=Sampling(seed=2**70)), RequestError, "sampling"),
         (CallRequest(text="hi", sampling=Sampling(extra={"extra_args": 5})), RequestError, "extra"),
+        (
+            CallRequest(text="hi", sampling=Sampling(extra={"detokenize": False})),
+            RequestError,
+            "extra has 'detokenize'",
+        ),
+        (CallRequest(text="hi", sampling=Sampling(extra={"bad_words": "ab"})), RequestError, "list"),
         (CallRequest(messages=({"content": "no role"},)), RequestError, "chat template"),
         (CallRequest(text="Now.", priority=-1), RequestError, "scheduling_policy='priority'"),
     ],

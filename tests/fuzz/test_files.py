@@ -11,23 +11,25 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grape_lc.adapters import savings
 from grape_lc.adapters.template_store import FORMAT, TemplateStore
+from grape_lc.bench.arms import parse_arms
 from grape_lc.bench.arrival_trace import read_arrival_times
 from grape_lc.bench.batch import Kept
 from grape_lc.bench.html_input import read_documents
 from grape_lc.bench.recorded import recorded_metrics
 from grape_lc.bench.run_log import RunLog
 from grape_lc.bench.simulation_options import read_cost
+from grape_lc.bench.synthetic_shape import workload_shape
 from grape_lc.cli.common import given_json
 from grape_lc.engine import profile_store
 from grape_lc.engine.simulator.recorded import from_record
 from grape_lc.scheduler import record
 from grape_lc.scheduler.cost import LinearCost
-from tests.fuzz.hostile import documents, mutated, value_or_ours
+from tests.fuzz.hostile import damaged, documents, mutated, value_or_ours
 
 LEARNED = {
     "format": FORMAT,
@@ -181,6 +183,15 @@ def test_traces_of_arrivals(first, second):
 def test_values_of_options(data):
     value_or_ours(lambda: given_json(data.decode("utf-8", "surrogateescape"), "--x"))
     value_or_ours(lambda: in_file(data, lambda path: given_json(f"@{path}", "--x")))
+
+
+@settings(max_examples=60)
+@given(damaged("grape:order=stage,vllm-opt:max_num_batched_tokens=512,vllm", most=4))
+@example("grape:level=" + "9" * 5000)
+@example("grape:level=" + "[" * 3000)
+def test_names_of_arms(text):
+    value_or_ours(lambda: parse_arms(text))
+    value_or_ours(lambda: workload_shape(f"synthetic:{text}"))
 
 
 STEP = {

@@ -45,7 +45,7 @@ def _read(file: Path) -> Iterator[Line]:
                 continue
             try:
                 record: Any = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{file}, line {number}: {error}") from error
             if isinstance(record, dict):
                 yield Line(f"{file.stem}/{number}", record)
