@@ -93,7 +93,8 @@ def embedded_model_path(
     """Folder of the embedded model, made first where it is not in the cache yet.
 
     limit_s: how long to wait for another process that is making it.
-    Raises ModelNotFoundError if it cannot be fetched or converted, or not within its limits.
+    Raises ModelNotFoundError if it cannot be fetched or converted, or not within its limits, and
+    ConfigError if the cache cannot be written.
     """
     home = cache_dir() / "models"
     target = home / model.folder
@@ -106,14 +107,20 @@ def embedded_model_path(
             f"cannot make {home} for the converted model ({error}); set XDG_CACHE_HOME to a "
             f"folder that can be written, {_OTHER_MODEL}"
         ) from error
-    with _locked(home / f"{model.folder}.lock", limit_s, progress):
-        if target.is_dir():
-            return target
-        # Nobody else works here now: what lies about was left by a process that was killed.
-        for rest in home.glob(f"{model.folder}.tmp-*"):
-            shutil.rmtree(rest, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=f"{model.folder}.tmp-", dir=home) as work:
-            _make(model, Path(work), target, progress)
+    try:
+        with _locked(home / f"{model.folder}.lock", limit_s, progress):
+            if target.is_dir():
+                return target
+            # Nobody else works here now: what lies about was left by a process that was killed.
+            for rest in home.glob(f"{model.folder}.tmp-*"):
+                shutil.rmtree(rest, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=f"{model.folder}.tmp-", dir=home) as work:
+                _make(model, Path(work), target, progress)
+    except OSError as error:  # such as no room on the disk
+        raise ConfigError(
+            f"cannot make {model.name} in {home} ({error}); it takes about 0.6 GB there for a "
+            f"minute and 0.3 GB afterwards; set XDG_CACHE_HOME to another folder, {_OTHER_MODEL}"
+        ) from error
     return target
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +12,8 @@ from grape_lc.scheduler.cost import StepLoad
 from grape_lc.scheduler.record import StepRecord, header
 from grape_lc.scheduler.settings import PolicyConfig
 from grape_lc.scheduler.types import Plan, Snapshot
+
+logger = logging.getLogger(__name__)
 
 # Lines that may be lost if the process is killed.
 _FLUSH_EVERY = 64
@@ -21,7 +25,8 @@ class StepTrace:
     A step is recorded when its time is known, and so is an empty one behind it.
 
     trace: how many records to keep, or the path of a file, which is written anew. Raises OSError
-    if that file cannot be opened.
+    if that file cannot be opened. One that cannot be written to any more (a full disk) ends there,
+    with a warning: the engine goes on.
     """
 
     def __init__(self, trace: int | str, config: PolicyConfig) -> None:
@@ -66,8 +71,17 @@ class StepTrace:
         while self._open:
             self._write(self._open.popleft()[0])
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            try:
+                file.close()
+            except OSError as error:
+                logger.warning("the last records of steps are lost: %s", error)
+
+    def _drop_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                file.close()
 
     def _settle(self) -> None:
         while self._open and not self._open[0][1]:
@@ -76,8 +90,12 @@ class StepTrace:
     def _write(self, record: StepRecord) -> None:
         self._kept.append(record)
         if self._file is not None:
-            self._file.write(record.to_json() + "\n")
-            self._unflushed += 1
-            if self._unflushed >= _FLUSH_EVERY:
-                self._file.flush()
-                self._unflushed = 0
+            try:
+                self._file.write(record.to_json() + "\n")
+                self._unflushed += 1
+                if self._unflushed >= _FLUSH_EVERY:
+                    self._file.flush()
+                    self._unflushed = 0
+            except OSError as error:
+                logger.warning("no more records of steps are written: %s", error)
+                self._drop_file()

