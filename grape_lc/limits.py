@@ -89,8 +89,7 @@ NAME_CHARS = Limit("NAME_CHARS", 1024, "characters")
 
 # -- what is kept at a time -----------------------------------------------------------------------
 
-# Prompts of one run that are open at once, those that are called first. A wide map step gets all
-# of them.
+# Prompts of one run: those that are called first. A map step as wide as this gets all of them.
 PROGRAM_PROMPTS = Limit("PROGRAM_PROMPTS", 256, "open prompts of one program")
 ENGINE_PROMPTS = Limit("ENGINE_PROMPTS", 4096, "open prompts of one engine")
 # Each keeps its flow and its texts until it ends.

@@ -186,5 +186,5 @@ def _value(text: str) -> Any:
         return _WORDS[text.lower()]
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # thousands of digits or levels, too
         return text

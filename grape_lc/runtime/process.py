@@ -311,7 +311,7 @@ def settings_key(settings: Mapping[str, Any]) -> str:
     """A key that is equal for equal settings. Raises ConfigError for what JSON cannot hold."""
     try:
         return json.dumps(settings, sort_keys=True)
-    except TypeError as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"engine arguments must be plain data (numbers, strings, lists, dictionaries): {error}"
         ) from error

@@ -167,7 +167,11 @@ def test_an_error_in_the_consumer_releases_the_run(
             RequestError,
             "extra has 'detokenize'",
         ),
-        (CallRequest(text="hi", sampling=Sampling(extra={"bad_words": "ab"})), RequestError, "list"),
+        (
+            CallRequest(text="hi", sampling=Sampling(extra={"bad_words": "ab"})),
+            RequestError,
+            "list",
+        ),
         (CallRequest(messages=({"content": "no role"},)), RequestError, "chat template"),
         (CallRequest(text="Now.", priority=-1), RequestError, "scheduling_policy='priority'"),
     ],

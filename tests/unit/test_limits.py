@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grape_lc import ChatGrape, ScriptedEngine, limits
+from grape_lc import ChatGrape, GrapeEngine, ScriptedEngine, limits
 from grape_lc.adapters.flow_file import load_flow_file
 from grape_lc.adapters.template_store import TemplateStore
 from grape_lc.engine.base import CallRequest
@@ -270,6 +270,22 @@ def test_all_other_json_is_read_as_ever(value):
         text = json.dumps(value, ensure_ascii=ascii_only)
         assert read_json(text) == read_json(text.encode()) == value
     assert read_json(b"\xef\xbb\xbf[]") == []
+
+
+@pytest.mark.parametrize("kind", ["circle", "deep", "keys"])
+def test_engine_arguments_that_cannot_be_sent_are_refused(kind):
+    value: Any = {}
+    if kind == "circle":
+        value["x"] = value
+    elif kind == "keys":
+        value = {1: 1, "a": 2}
+    else:
+        for _ in range(100_000):
+            value = [value]
+    with pytest.raises(ConfigError, match="plain data"):
+        GrapeEngine("m", progress=False, odd=value)
+    while isinstance(value, list):  # or the end of it would be too deep as well
+        value = value[0]
 
 
 def test_errors_of_limits_are_of_our_tree():
