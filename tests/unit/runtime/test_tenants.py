@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,19 @@ from tests.unit.runtime.tables import CharacterText, Engine, chain, finish
 from tests.unit.runtime.test_ahead import PLAN, OpenPrompts, answer, draft, plan
 
 TENANTS = ("", "a", "b")
+
+
+class Appended(OpenPrompts):
+    """Keeps the text that open prompts get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended = ""
+
+    async def append(
+        self, key: str, ids: Sequence[int], hops: int, final: bool, source: str | None
+    ) -> None:
+        self.appended += "".join(map(chr, ids))
 
 
 async def opened(engine: OpenPrompts, *tenants: str) -> Ahead:
@@ -77,16 +91,16 @@ async def test_a_guessed_name_is_worth_nothing(tenant: str) -> None:
 
 async def test_a_name_guessed_too_early_is_worth_nothing() -> None:
     """The program is opened while the call that names it still runs."""
-    engine = OpenPrompts()
+    engine = Appended()
     ahead = await opened(engine)
     spy = await ahead.begin_call(plan(program="pa", task="plan", tenant="b"))
     await ahead.open_program("pa", chain().model_dump(mode="json"), {"topic": "bees"}, "a")
     await ahead.call_text(spy, "poison " * 9, 9)
     await ahead.end_call(spy, complete=True)
-    own = {"program": "pa", "tenant": "a"}
-    await answer(ahead, plan(task="plan", **own), PLAN)
-    assert await ahead.begin_call(draft(tenant="a")) is not None
-    assert ahead.table.counts["matched_by_content"] == 1
+    assert engine.appended == ""
+    own = await ahead.begin_call(plan(program="pa", task="plan", tenant="a"))
+    await ahead.call_text(own, PLAN, 9)
+    assert PLAN[:16] in engine.appended
 
 
 def test_branches_that_one_tenant_takes_say_nothing_of_anothers() -> None:
