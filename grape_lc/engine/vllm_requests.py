@@ -87,7 +87,9 @@ class RequestMaker:
                 "tokenize": is_mistral_tokenizer(tokenizer),
             }
         )
-        self._has_offsets = bool(getattr(tokenizer, "is_fast", False))
+        # Mistral's own calls itself fast, and takes no such argument.
+        fast = bool(getattr(tokenizer, "is_fast", False))
+        self._has_offsets = fast and not is_mistral_tokenizer(tokenizer)
         self.markers = sorted(getattr(tokenizer, "get_added_vocab", dict)())
         self._defaults: dict[str, Any] = config.model_config.get_diff_sampling_param()
         self._max_len: int = config.model_config.max_model_len

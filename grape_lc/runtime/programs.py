@@ -472,15 +472,13 @@ class PromptTable:
         template = prompt.task.prompt
         render = partial(self._text.render, tools=template.tools)
         prefix, slot = content.known_prefix(template, program.text_of, render)
-        have = prompt.splicer.text
-        if not prefix.startswith(have):
-            # The chat template changed the text of a slot (it may trim): what was committed so
-            # far is kept, and compared when the call arrives.
+        # The chat template may change the text of a slot: what is held back is as it says now.
+        if not prompt.splicer.replace_held_back(prefix):
+            # What was committed is kept, and compared when the call arrives.
             prompt.splicer.broken = True
             prompt.slot = None
             self.counts["template_rewrote_slot"] += 1
             return
-        prompt.splicer.feed(prefix[len(have) :])
         prompt.slot, prompt.stream, prompt.seen = slot, None, 0
 
     # ------------------------------------------------------------------ look-ups

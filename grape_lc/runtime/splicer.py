@@ -2,24 +2,31 @@
 
 A tokenizer may merge across any seam, so the ids of ``a + b`` are not the ids of ``a`` followed
 by those of ``b``. The splicer re-tokenises a window at the end of the text and commits only what
-lies a few tokens before that end; the rest is held back until more text, or the end, is known.
+lies some tokens before that end; the rest is held back until more text, or the end, is known.
 
         text   |......................|.........window..........|
         ids    |  committed, sent     | same again | new | held |
                                       ^ must agree with what was sent, or all is re-tokenised
 
-Measured on a byte-level BPE: later text changes at most the last 2-3 tokens; 4 are held back,
-and trailing white space and incomplete UTF-8 besides. What was committed is still compared with
-the tokens of the real prompt before it is used, so a wrong guess costs compute, never output.
+Held back are the last tokens, and before them what later text can change as a whole, however
+long it is (``settled``). docs/exactness.md tells for which tokenizers this was tested. What was
+committed is still compared with the tokens of the real prompt before it is used, so a wrong
+guess costs compute, never output.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
-HOLD_BACK = 4
+HOLD_BACK = 8
 WINDOW = 24
+
+_LONGEST_RUN = 512
+_LONGEST_PERIOD = 8
+_ROUNDS = 4
 
 
 class Encoder(Protocol):
@@ -34,6 +41,67 @@ class Encoder(Protocol):
         ...
 
 
+def settled(text: str, markers: Sequence[str] = ()) -> int:
+    """How many characters can be tokenised before it is known what follows.
+
+    markers: texts that the tokenizer turns into one special token each. Left out at the end are
+    half characters, what may become a marker, white space, and what later text changes as a
+    whole: digits (some tokenizers group them from the right), a character or a few that are
+    repeated (a longer run is cut in other places), a letter with its marks (normalisers sort and
+    compose them). What is left out may uncover more of the same.
+    """
+    end = len(text.rstrip("\N{REPLACEMENT CHARACTER}"))
+    known = tuple(markers)
+    for _ in range(_ROUNDS):
+        before = end
+        end = _without_marker(text, end, known)
+        end = len(text[:end].rstrip())
+        end = _run_start(text, end)
+        end = len(text[:end].rstrip())
+        if end == before:
+            break
+    return _without_marker(text, end, known)
+
+
+def _without_marker(text: str, end: int, markers: tuple[str, ...]) -> int:
+    """The end without what may become a marker."""
+    longest, beginnings = _beginnings(markers)
+    for length in range(min(longest, end), 0, -1):
+        if text[end - length : end] in beginnings:
+            return end - length
+    return end
+
+
+@lru_cache(maxsize=64)
+def _beginnings(markers: tuple[str, ...]) -> tuple[int, frozenset[str]]:
+    """Every beginning of a marker that is not all of it, and the length of the longest."""
+    found = frozenset(marker[:end] for marker in markers for end in range(1, len(marker)))
+    return max(map(len, found), default=0), found
+
+
+def _run_start(text: str, end: int) -> int:
+    """Where the run at the end of ``text[:end]`` begins; ``end`` if there is none."""
+    if end == 0:
+        return 0
+    least = max(end - _LONGEST_RUN, 0)
+    last, start = text[end - 1], end
+    if last.isnumeric():
+        while start > least and text[start - 1].isnumeric():
+            start -= 1
+        return start
+    if unicodedata.combining(last):
+        while start > least and unicodedata.combining(text[start - 1]):
+            start -= 1
+        return max(start - 1, 0)
+    for period in range(1, _LONGEST_PERIOD + 1):
+        at = end - period
+        while at > least and text[at - 1] == text[at - 1 + period]:
+            at -= 1
+        if end - at >= 2 * period:
+            start = min(start, at)
+    return start
+
+
 class Splicer:
     """Commits token ids of a growing text. Not thread safe; owned by one prompt.
 
@@ -45,10 +113,10 @@ class Splicer:
     ) -> None:
         """``markers``: texts that the tokenizer turns into one special token each."""
         self._encode = encode
-        self._markers = [marker for marker in markers if marker]
-        self._longest_marker = max((len(m) for m in self._markers), default=1)
+        self._markers = tuple(markers)
         self._hold_back = hold_back
         self._text = ""
+        self._looked_at = 0
         self._ids: list[int] = []
         self._ends: list[int] = []
         self.broken = False
@@ -67,6 +135,13 @@ class Splicer:
         """Append text; nothing is tokenised before ``commit``."""
         self._text += text
 
+    def replace_held_back(self, text: str) -> bool:
+        """Take ``text`` as all text so far; False if it differs in what was committed."""
+        if self._ids and not text.startswith(self._text[: self._looked_at]):
+            return False
+        self._text = text
+        return True
+
     def commit(self, *, final: bool = False) -> list[int] | None:
         """Commit and return the ids that are now certain; all of them if ``final``.
 
@@ -74,44 +149,35 @@ class Splicer:
         """
         if self.broken:
             return None
-        stable = self._text if final else self._stable_text()
-        start, ids, ends = self._tokenise(stable)
-        if start is None:
+        end = len(self._text) if final else settled(self._text, self._markers)
+        if end <= self._looked_at and not final:
+            return []
+        found = self._tokenise(self._text[:end])
+        if found is None:
             self.broken = True
             return None
+        ids, ends = found
+        self._looked_at = end
         keep = len(ids) if final else max(len(ids) - self._hold_back, 0)
+        # The tokens of one character stay together: a window begins and ends between characters.
+        while 0 < keep < len(ends) and ends[keep - 1] == ends[keep]:
+            keep -= 1
         new, new_ends = ids[:keep], ends[:keep]
         self._ids.extend(new)
         self._ends.extend(new_ends)
         return list(new)
 
-    def _stable_text(self) -> str:
-        """The text without its end that cannot be tokenised yet.
-
-        That is white space, half characters, and what may become a special token.
-        """
-        text = self._text.rstrip("\N{REPLACEMENT CHARACTER}")
-        tail = text[-self._longest_marker :]
-        for marker in (m for m in self._markers if m[0] in tail):
-            for length in range(min(len(marker) - 1, len(text)), 0, -1):
-                if text.endswith(marker[:length]):
-                    return text[:-length].rstrip()
-        return text.rstrip()
-
-    def _tokenise(self, text: str) -> tuple[int | None, Sequence[int], Sequence[int]]:
-        """Ids and ends behind what is committed, or None first if committed ids were wrong."""
+    def _tokenise(self, text: str) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Ids and ends behind what is committed, or None if committed ids were wrong."""
         count = len(self._ids)
         if count > WINDOW and len(self._ends) == count:
             found = self._tokenise_window(text)
             if found is not None:
-                return (count, *found)
+                return found
         ids, ends = self._encode(text)
         if list(ids[:count]) != self._ids:
-            # Held-back text got shorter than what was sent: not wrong yet, only nothing new.
-            if len(ids) < count and self._ids[: len(ids)] == list(ids):
-                return count, (), ()
-            return None, (), ()
-        return count, ids[count:], ends[count:] if ends is not None else ()
+            return None
+        return ids[count:], ends[count:] if ends is not None else ()
 
     def _tokenise_window(self, text: str) -> tuple[Sequence[int], Sequence[int]] | None:
         """The same from a window at the end, or None if it does not line up with what was sent.

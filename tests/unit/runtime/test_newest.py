@@ -17,13 +17,13 @@ def opened(flow: TaskFlow, inputs: dict[str, str]) -> tuple[PromptTable, Engine]
 def test_the_branch_that_is_taken_fills_the_slot() -> None:
     table, engine = opened(branches(), {"topic": "rain"})
     finish(table, engine, "kind", "joke")
-    assert engine.text("title") == "<user>A title"
+    assert engine.text("title") == "<user>A t"
     engine.apply(table.call_started("p", "joke"))
-    engine.apply(table.call_text("p", "joke", " two more words", 3))
+    engine.apply(table.call_text("p", "joke", " two more words here", 3))
     assert engine.text("title").startswith("<user>A title for two more")
     assert engine.hints["grape/p/title/2"].source is None
     engine.apply(table.call_finished("p", "joke", complete=True))
-    assert engine.text("title") == "<user>A title for two more words!</><ai>"
+    assert engine.text("title") == "<user>A title for two more words here!</><ai>"
     table.validate()
 
 
@@ -49,11 +49,11 @@ def test_a_newer_answer_takes_the_place_of_the_older() -> None:
     assert engine.text("publish") == "<user>Publish old text: old text</><ai>"
     finish(table, engine, "grade", "bad")
     engine.apply(table.call_started("p", "mend"))
-    engine.apply(table.call_text("p", "mend", "new text", 2))
+    engine.apply(table.call_text("p", "mend", "new text for it", 2))
     assert engine.text("publish").startswith("<user>Publish new")
     engine.apply(table.call_finished("p", "mend", complete=True))
     engine.apply(table.catch_up("p"))
-    assert engine.text("publish") == "<user>Publish new text: old text</><ai>"
+    assert engine.text("publish") == "<user>Publish new text for it: old text</><ai>"
     assert table.take("p", "publish") is not None
     engine.apply(table.close_program("p"))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from grape_lc.runtime.splicer import Splicer
+from grape_lc.runtime.splicer import HOLD_BACK, Splicer, settled
 
 PIECES = [
     *("<|im_start|>user\n", "<|im_end|>\n", "The quick brown fox", " jumps", " a", "A"),
@@ -81,14 +81,14 @@ def test_ordinary_text_never_breaks(tokenizer: Tokenizer, offsets: bool) -> None
 def test_holds_back_what_later_text_can_change(tokenizer: Tokenizer) -> None:
     """A seam inside a word: the ids committed before are a prefix of the joined text's ids."""
     splicer = Splicer(Encode(tokenizer))
-    splicer.feed("The answer to the question is uncommon")
+    splicer.feed("The answer to the question that you have asked is uncommon")
     first = splicer.commit()
     splicer.feed("ly simple.")
     second = splicer.commit(final=True)
     whole = tokenizer.encode(splicer.text, add_special_tokens=False).ids
     assert first is not None
     assert second is not None
-    assert 0 < len(first) <= len(whole) - 4
+    assert 0 < len(first) <= len(whole) - HOLD_BACK
     assert first + second == whole
 
 
@@ -119,12 +119,42 @@ def test_a_tokenizer_that_contradicts_itself_breaks_the_splicer() -> None:
     """Committed ids that turn out wrong stop the feeding; nothing wrong is added."""
 
     def fickle(text: str) -> tuple[list[int], None]:
-        return ([1] * len(text) if len(text) < 10 else [2] * len(text)), None
+        return ([1] * len(text) if len(text) < 14 else [2] * len(text)), None
 
     splicer = Splicer(fickle)
-    splicer.feed("abcdefgh")
+    splicer.feed("abcdefghijkl")
     assert splicer.commit() == [1] * 4
-    splicer.feed("ijklmnop")
+    splicer.feed("mnopqrst")
     assert splicer.commit() is None
     assert splicer.broken
     assert splicer.committed == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("one two \n\n", "one two"),
+        ("a number 12345", "a number"),
+        ("a line =====", "a line"),
+        ("a laugh: hahaha", "a laugh:"),
+        ("a letter a\u0301\u0323", "a letter"),
+        ("half \ufffd", "half"),
+        ("a marker? <|im_", "a marker?"),
+        ("under marks <|im_end|\u0301\u0301", "under marks"),
+        ("under a run <<<<<|im", "under a run"),
+        ("nothing special here", "nothing special here"),
+    ],
+)
+def test_what_later_text_can_change_as_a_whole_is_not_settled(text: str, kept: str) -> None:
+    assert text[: settled(text, ["<|im_start|>", "<|im_end|>"])] == kept
+
+
+def test_what_is_held_back_can_be_replaced() -> None:
+    """A chat template trims; what was committed stands."""
+    splicer = Splicer(lambda text: ([ord(c) for c in text], list(range(1, len(text) + 1))))
+    splicer.feed("an answer with a blank behind it  ")
+    assert splicer.commit()
+    assert not splicer.replace_held_back("An answer with a blank behind it</>")
+    assert splicer.replace_held_back("an answer with a blank behind it</>")
+    splicer.commit(final=True)
+    assert "".join(map(chr, splicer.committed)) == "an answer with a blank behind it</>"
