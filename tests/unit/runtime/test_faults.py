@@ -309,6 +309,7 @@ threading.Thread(target=e.start, daemon=True).start()
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.01)
 if os.fork() == 0:
+    e.close()  # waits for the lock that the start holds, if that is still held
     other = GrapeEngine('someone/words', progress=False)
     print(other.start().is_open, flush=True)
     other.close()
