@@ -33,9 +33,15 @@ ENGINE: dict[str, Any] = {
 """Of the soak's engine: fp32, so that equal programs are answered alike; checked in each step."""
 
 
-# Large buffers that the model frees go back to the system at once. The C library would keep them
-# in its heap, which then grows for thousands of programs and looks like a leak.
-_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 * 1024), "MALLOC_ARENA_MAX": "2"}
+# Two things grow for thousands of programs and look like a leak. Large buffers that the model frees
+# are kept by the C library in its heap: here they go back to the system at once. And oneDNN keeps
+# the machine code of its last 1024 matrix products, of which every number of rows in a step has its
+# own (264 KiB each): here only of the last 64.
+_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),
+    "MALLOC_ARENA_MAX": "2",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
+}
 
 
 def options() -> argparse.ArgumentParser:
@@ -111,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # What runs of graphs teach is not kept.
         os.environ["GRAPE_LC_GRAPHS"] = folder
-        for name, value in _MALLOC.items():
+        for name, value in _MEMORY.items():
             os.environ.setdefault(name, value)
         with GrapeEngine(given.model, **ENGINE) as engine:
             found = asyncio.run(soaked(engine, settings, interruptible=True))

@@ -84,6 +84,16 @@ def test_memory_that_grows_is_found() -> None:
     assert process_problems(reading(0), fewer) == []
 
 
+def test_memory_of_what_is_remembered_is_no_leak_and_more_than_that_is() -> None:
+    def remembering(each: float) -> list[Reading]:
+        return soak(lambda n: reading(n, growth=each * 4000, core__memos=4 * n))
+
+    assert process_problems(reading(0), remembering(0.25)) == []
+    found = process_problems(reading(0), remembering(0.6))
+    assert "memory of core grows by 14" in found[-1], "2400 KiB, of which 1000 are of entries"
+    assert "memory of user grows by 24" in found[0], "it has no such entries"
+
+
 def test_memory_that_has_settled_by_half_time_is_no_leak() -> None:
     readings = soak(lambda n: reading(min(n, 4500), growth=50_000.0)._replace(programs=n))
     assert process_problems(reading(0), readings) == []
