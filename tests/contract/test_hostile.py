@@ -6,8 +6,16 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from jinja2.exceptions import SecurityError, TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import SamplingParams
+
+from tests.contract.simulation import Simulation, answer
+from tests.fuzz.hostile import mutated
+from tests.fuzz.test_calls import CONTROL, HINTED
 
 PROMPT = list(range(100, 400))
 
@@ -23,6 +31,37 @@ def test_no_more_prompts_are_open_than_the_limit(simulate, monkeypatch):
     s.call("r", PROMPT[:80], adopt="o2")
     s.idle()
     assert s.outcomes["r"] == {"outcome": "refused:too many prompts are open", "tokens": 0}
+
+
+MESSAGES = st.one_of(
+    *map(mutated, CONTROL),
+    mutated({**HINTED, "adopt": "m0"}),
+    mutated({"v": 1, "op": "append", "key": "m0", "hops": 1, "final": True}),
+)
+
+
+def taken(message: object) -> bool:
+    """Whether vLLM lets it through to the scheduler."""
+    try:
+        SamplingParams(extra_args={"grape": message})
+    except VLLMValidationError:
+        return False
+    return True
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(st.lists(MESSAGES, max_size=5))
+def test_no_message_stops_the_scheduler(kind, model_config_dir, messages):
+    """Whatever stands in ``extra_args``, the call behind is answered and all blocks come back."""
+    s = Simulation(model_config_dir, kind)
+    for number, message in enumerate(filter(taken, messages)):
+        sampling = {"extra_args": {"grape": message}}
+        s.add(f"m{number}", PROMPT[: 40 + number], None, sampling=sampling)
+        s.step()
+    s.plain("r", PROMPT[:80])
+    s.idle()
+    assert s.answers["r"] == answer(PROMPT[:80], 8)
+    s.close()
 
 
 @pytest.mark.parametrize(
