@@ -130,8 +130,9 @@ def _arguments(
         return [f"{name} takes {names}, not {missing}"]
     if tuple(names[: len(method.first)]) != method.first:
         return [f"{name} takes {names}, not {[*method.first]} first"]
-    more = names[len(method.first) :]
-    if method.closed and more:
+    asked = {p.name for p in known if method.closed or p.default is p.empty}
+    more = [new for new in names if new in asked and new not in (*method.first, *method.named)]
+    if more:
         return [f"{name} takes {names}: {more} is new"]
     return []
 

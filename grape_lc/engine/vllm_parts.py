@@ -15,7 +15,7 @@ class Method:
     """How a method is called or overridden.
 
     first: its first arguments, in this order. named: further ones that must exist somewhere.
-    closed: it has no others. Ours takes its place with these arguments, and would fail in the
+    Others may be left out by a caller. closed: it has no others. Ours takes its place with these arguments, and would fail in the
     middle of a step if vLLM passed one more.
     """
 
@@ -104,7 +104,7 @@ KV_MANAGER: Mapping[str, Method] = {
         ("request", "num_new_tokens"),
         ("num_new_computed_tokens", "new_computed_blocks", "full_sequence_must_fit"),
     ),
-    "get_computed_blocks": Method(("request",), closed=True),
+    "get_computed_blocks": Method(("request",)),
 }
 
 POOL = ("get_num_free_blocks", "num_gpu_blocks", "free_blocks")
