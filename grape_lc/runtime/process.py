@@ -142,7 +142,8 @@ class HostProcess:
         self._channel.close()
         self._folder.remove()
         _live.discard(self)
-        if clean and self._process.returncode == 0 and not self._keep_log:
+        died = isinstance(self._gone, EngineDiedError)  # and what was raised names the log
+        if clean and self._process.returncode == 0 and not self._keep_log and not died:
             self.log_path.unlink(missing_ok=True)
 
     def _kill_group(self) -> None:

@@ -131,6 +131,7 @@ def test_a_core_that_is_killed_is_named_and_replaced(tmp_path: Path) -> None:
     """Calls and questions that wait get the same error; the next call has a new engine."""
     with GrapeEngine(MODEL, progress=False, core=str(tmp_path / "core")) as engine:
         first = Core.told(tmp_path / "core")
+        log = engine._host().log_path
         waits = engine.stream(CallRequest(text="one slow"))
         next(waits)
         with pytest.raises(EngineDiedError, match=r"the core \(process 7\) was killed by SIGKILL"):
@@ -140,6 +141,8 @@ def test_a_core_that_is_killed_is_named_and_replaced(tmp_path: Path) -> None:
         (tmp_path / "core").unlink()
         assert words(engine, "a new one") == "a new one "
         assert first.left() == []
+    assert log.exists()  # the error says where it is
+    log.unlink()
 
 
 def test_a_host_that_is_killed_is_named(tmp_path: Path) -> None:
