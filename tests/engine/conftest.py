@@ -28,8 +28,10 @@ def engine(model_path: str) -> Iterator[GrapeEngine]:
 
 @pytest.fixture(scope="session")
 def stock(model_path: str) -> Iterator[GrapeEngine]:
-    """vLLM's own scheduler with the same settings."""
-    with GrapeEngine(model_path, scheduler="stock", progress=False, **SETTINGS) as engine:
+    """vLLM's own scheduler with the same settings, in the deterministic mode."""
+    with GrapeEngine(
+        model_path, scheduler="stock", progress=False, deterministic=True, **SETTINGS
+    ) as engine:
         yield engine
 
 
