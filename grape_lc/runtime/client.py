@@ -139,7 +139,9 @@ class GrapeEngine(AsksEngine, RunsFlows):
     progress: True writes a progress line to stderr while the engine starts; a callable gets
         each line; False is silent.
     engine_args: any vLLM engine argument (``max_model_len``, ``dtype``, ``block_size``,
-        ``speculative_config``, ...), plus ``grape``, a dictionary of settings of our scheduler.
+        ``speculative_config``, ...), plus ``grape``, a dictionary of settings of our scheduler,
+        and ``deterministic=True`` for answers that do not depend on what else runs, as far as a
+        machine allows it (docs/exactness.md).
 
     The engine starts on first use or by ``start()``. Handles with the same settings share one
     engine; it ends when the last of them is closed, or with the interpreter. If it dies, the
