@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -59,6 +60,7 @@ class GraphRun:
     undone: namespaces of nodes that did not come to their end, and would run again.
     saved: what its calls found prefilled.
     finalizer: closes the program if LangGraph drops the run without a word.
+    owner: the coroutine that runs the graph. callers: those inside that made calls.
     """
 
     tenant: str | None
@@ -79,6 +81,8 @@ class GraphRun:
     undone: set[str] = field(default_factory=set)
     saved: RunSavings = field(default_factory=RunSavings)
     finalizer: weakref.finalize[..., UUID] | None = None
+    owner: weakref.ref[asyncio.Task[Any]] | None = None
+    callers: weakref.WeakSet[asyncio.Task[Any]] = field(default_factory=weakref.WeakSet)
     # Held while a program is opened: parallel first calls then find it.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -196,6 +200,7 @@ class ProgramHandler(BaseCallbackHandler):
         run = place.graph_run
         program = task = ended = None
         with self._guard("binding a call"), run.lock:
+            _note_caller(run)
             name = numbered(site.name(run.namespace), run.calls)
             self._settle(run, engine, tenant)
             run.seen.add(tenant)
@@ -248,6 +253,8 @@ class ProgramHandler(BaseCallbackHandler):
             if self._enter(run_id, parent_run_id, metadata):
                 return
             run = self._begun(inputs, metadata or {})
+            if (task := _current_task()) is not None:
+                run.owner = weakref.ref(task)
             key = _key(run_id)
             with self._lock:
                 if (other := self._places.get(key)) is not None:
@@ -277,7 +284,9 @@ class ProgramHandler(BaseCallbackHandler):
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """It failed, was cancelled, or its iterator was closed."""
         with self._guard("the end of a run"):
-            self._leave(_key(run_id), failed=True)
+            left = self._leave(_key(run_id), failed=True)
+            if left is not None and isinstance(error, asyncio.CancelledError | GeneratorExit):
+                _cancel_callers(left)
 
     def on_tool_start(
         self,
@@ -415,17 +424,18 @@ class ProgramHandler(BaseCallbackHandler):
 
     def _leave(
         self, key: int, *, complete: bool = False, failed: bool = False, outputs: object = None
-    ) -> None:
+    ) -> GraphRun | None:
+        """A run has ended; returns it if it is one of the graph itself."""
         with self._lock:
             place = self._places.pop(key, None)
             if place is None:
-                return
+                return None
             run = place.graph_run
             run.below.discard(key)
             if place.depth > 0:
                 if failed and place.node:
                     run.undone.add(place.namespace)
-                return
+                return None
             for below in run.below:
                 left = self._places.pop(below, None)
                 if left is not None and left.node:
@@ -437,6 +447,7 @@ class ProgramHandler(BaseCallbackHandler):
             self._close_program(run)
         self.savings.add(run.saved)
         self._ended(run, complete=complete, outputs=outputs)
+        return run
 
     def _ended(self, run: GraphRun, *, complete: bool, outputs: object) -> None:
         """A run of the graph is over; ``complete``: it came to its end, or was interrupted."""
@@ -518,6 +529,31 @@ def _tenant_of(options: Mapping[str, Any], metadata: Mapping[str, Any] | None) -
     """The tenant of a call of ours, from what LangChain's callbacks get."""
     said = (options.get("invocation_params") or {}).get("tenant")
     return said if isinstance(said, str) else tenant_in(metadata) or ""
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return None
+
+
+def _note_caller(run: GraphRun) -> None:
+    task = _current_task()
+    if task is not None and (run.owner is None or run.owner() is not task):
+        run.callers.add(task)
+
+
+def _cancel_callers(run: GraphRun) -> None:
+    """A run was cancelled: end what its nodes still wait for.
+
+    LangGraph does so itself, unless it is cancelled again while it is at it, as anyio, and so a web
+    server, does at each turn of the loop: then the nodes would go on, with calls for nobody.
+    """
+    for task in list(run.callers):
+        if not task.done():
+            with suppress(RuntimeError):  # its loop is closed
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 def _end_is_noticed(run_id: object) -> bool:
