@@ -66,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             if path.startswith("tests/engine/"):
                 return "shared engines"
             # What its tests share takes long to make.
-            return path if path.endswith("/test_sandbox.py") else nodeid
+            return path if path.endswith(("/test_sandbox.py", "/test_served.py")) else nodeid
 
     return ByEngines(config, log) if config.getvalue("dist") == "loadgroup" else None
 

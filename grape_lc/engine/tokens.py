@@ -1,9 +1,10 @@
-"""Tokens counted without an engine, by the tokenizer of a model's folder."""
+"""Tokens counted without an engine, by the tokenizer of a model's folder; what kind it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from grape_lc.engine.models import Progress, resolve_model
 from grape_lc.errors import ModelNotFoundError
@@ -42,3 +43,12 @@ def token_counter(model: str | None, *, progress: Progress) -> Callable[[str], i
         return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
     return count
+
+
+def cuts_parts_alike(backend: Any) -> bool:
+    """Whether a ``tokenizers.Tokenizer`` cuts a part of a text as it cuts the whole.
+
+    Apart from the part's edges, that is. Unigram does not: of cuts that are as likely as each
+    other, such as those of a repeated character, rounding of what stands before chooses one.
+    """
+    return type(getattr(backend, "model", None)).__name__ != "Unigram"

@@ -23,6 +23,7 @@ from grape_lc.engine.base import CallRequest
 from grape_lc.engine.call_limits import check_call
 from grape_lc.engine.deterministic import check_repeatable
 from grape_lc.engine.salts import what_mixes_tenants
+from grape_lc.engine.tokens import cuts_parts_alike
 from grape_lc.engine.vllm_tools import template_reads, with_calls, with_tools
 from grape_lc.errors import (
     EmptyPromptError,
@@ -87,9 +88,10 @@ class RequestMaker:
                 "tokenize": is_mistral_tokenizer(tokenizer),
             }
         )
-        # Mistral's own calls itself fast, and takes no such argument.
-        fast = bool(getattr(tokenizer, "is_fast", False))
-        self._has_offsets = fast and not is_mistral_tokenizer(tokenizer)
+        # Mistral's own calls itself fast, and takes no such argument. Where offsets would be of no
+        # use, none are given, and the splicer looks at the whole text each time.
+        fast = bool(getattr(tokenizer, "is_fast", False)) and not is_mistral_tokenizer(tokenizer)
+        self._has_offsets = fast and cuts_parts_alike(getattr(tokenizer, "backend_tokenizer", None))
         self.markers = sorted(getattr(tokenizer, "get_added_vocab", dict)())
         self._defaults: dict[str, Any] = config.model_config.get_diff_sampling_param()
         self._max_len: int = config.model_config.max_model_len

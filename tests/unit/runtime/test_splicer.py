@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from tokenizers.models import BPE, Unigram
 
+from grape_lc.engine.tokens import cuts_parts_alike
 from grape_lc.runtime.splicer import HOLD_BACK, Splicer, settled
 
 PIECES = [
@@ -158,3 +160,9 @@ def test_what_is_held_back_can_be_replaced() -> None:
     assert splicer.replace_held_back("an answer with a blank behind it</>")
     splicer.commit(final=True)
     assert "".join(map(chr, splicer.committed)) == "an answer with a blank behind it</>"
+
+
+def test_unigram_tokenizers_are_known() -> None:
+    """They cut a part of a text in another way than the whole, where two ways are as likely."""
+    assert cuts_parts_alike(Tokenizer(BPE()))
+    assert not cuts_parts_alike(Tokenizer(Unigram([("a", -1.0)])))
