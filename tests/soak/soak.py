@@ -91,17 +91,24 @@ class Soak:
                 numbers = range(done, min(done + settings.every, settings.programs))
                 await self._chunk(numbers, record.tally, settings.programs)
                 record.seconds = time.monotonic() - self._since
-                if engine.is_open and engine.pid == processes.host_pid:
+                if self._lives(processes.host_pid):
                     reading = await self._read(processes, record.tally.programs, wanted)
                     record.readings.append(reading)
+            if not record.readings and self._lives(processes.host_pid):
+                # It was stopped before any program that counts.
+                record.readings.append(record.warm)
         finally:
             forget()
         record.stopped = self._stopped or record.stopped
         return record
 
-    def _goes_on(self, record: Record, pid: int) -> bool:
+    def _lives(self, pid: int) -> bool:
+        """Whether the engine is the one that was there at the start."""
         engine = self._place.engine
-        if not engine.is_open or engine.pid != pid:
+        return engine.is_open and engine.pid == pid
+
+    def _goes_on(self, record: Record, pid: int) -> bool:
+        if not self._lives(pid):
             self.stop("the engine ended by itself")
         return self._stopped is None and record.tally.programs < self._settings.programs
 
