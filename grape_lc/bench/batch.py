@@ -102,7 +102,7 @@ class Kept:
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} holds no results of simulations: {error!r}") from error
+            raise ConfigError(f"{path} holds no results of simulations: {error!r:.300}") from error
 
     def __contains__(self, key: str) -> bool:
         return key in self._found

@@ -135,4 +135,4 @@ def read_cost(path: Path) -> LinearCost:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} holds no fitted cost: {error!r}") from error
+        raise ConfigError(f"{path} holds no fitted cost: {error!r:.300}") from error
