@@ -423,6 +423,8 @@ class PromptTable:
             return []
         while prompt.slot is not None and self._fill(program, prompt):
             self._next_slot(program, prompt)
+        if prompt.splicer.broken:
+            return []
         prompt.fresh = 0
         complete = prompt.slot is None
         ids = prompt.splicer.commit(final=complete)

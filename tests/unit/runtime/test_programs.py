@@ -117,6 +117,7 @@ def test_a_chat_template_that_changes_what_was_sent_is_noticed(engine: Engine) -
     table = trimmed("  it begins with a blank", engine)
     assert engine.text("b").startswith("<user>  it")
     assert table.counts["template_rewrote_slot"] == 1
+    assert not table.counts["splice_broken"], "one reason is enough"
     assert table.take("p", "b") is not None
     assert not engine.final
 
