@@ -11,6 +11,7 @@ _READ_BYTES = 1 << 18
 _RAISED = re.compile(
     r"^\((?:EngineCore|Worker)[^)]*\) ERROR [^\]]*\] ((?:\w+\.)*\w*(?:Error|Exception)\b.*)$"
 )
+_WORKER = re.compile(r"^\(EngineCore[^)]*\) ERROR [^\]]*\] (Worker proc .* died unexpectedly.*)$")
 
 
 def log_tail(log: Path) -> str:
@@ -22,5 +23,7 @@ def log_tail(log: Path) -> str:
     except OSError:
         return f"(no log at {log})"
     raised = [found[1] for line in lines if (found := _RAISED.match(line))]
+    # What is raised in the core when a worker is killed says nothing about it.
+    raised = [found[1] for line in lines if (found := _WORKER.match(line))] or raised
     error = [f"the last error in the engine's log: {raised[-1]}"] if raised else []
     return "\n".join([*error, f"the last lines of the engine's log, {log}:", *lines[-_TAIL_LINES:]])

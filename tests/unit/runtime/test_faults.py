@@ -396,6 +396,9 @@ def test_the_error_that_ended_a_core_stands_before_the_end_of_the_log(tmp_path: 
     first, *_, last = log_tail(log).splitlines()
     assert first == "the last error in the engine's log: torch.OutOfMemoryError: 2 GiB [of 4]"
     assert last == LOG.splitlines()[-1]
+    killed = "Worker proc W-0 died unexpectedly (exit code: -9), shutting down executor."
+    log.write_text(f"(EngineCore pid=9) ERROR 12-01 05:22:04 [multi.py:1] {killed}\n{LOG}")
+    assert log_tail(log).splitlines()[0] == f"the last error in the engine's log: {killed}"
     log.write_text("nothing\n" * 100)
     assert log_tail(log).splitlines()[1:] == ["nothing"] * 25
     assert log_tail(tmp_path / "none") == f"(no log at {tmp_path / 'none'})"
