@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.config import ModelConfig, VllmConfig
+from vllm.config import DeviceConfig, ModelConfig, VllmConfig
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -117,12 +117,13 @@ def test_the_peak_is_that_of_the_best_product(monkeypatch):
 
 def test_operations_are_those_of_the_model(model_config_dir):
     config = VllmConfig(
+        device_config=DeviceConfig("cpu"),
         model_config=ModelConfig(
             model=str(model_config_dir),
             dtype="float32",
             max_model_len=MAX_LEN,
             skip_tokenizer_init=True,
-        )
+        ),
     )
     hidden, inner, vocabulary = 16, 32, 1000
     attention = 3 * hidden * hidden + hidden * hidden

@@ -190,3 +190,16 @@ def test_open_prompt_that_vllm_skips(simulate):
     s.append("o", PROMPT[40:50])
     s.idle()
     assert s.computed("o") == 49
+
+
+def test_others_find_in_the_prefix_cache_what_was_appended(simulate):
+    s = simulate(step_tokens=200)
+    s.open("o", PROMPT[:70])
+    s.append("o", PROMPT[70:100])
+    s.idle()
+    s.plain("other", PROMPT[:100])
+    planned = s.scheduler.schedule()
+    assert planned.num_scheduled_tokens == {"other": 100 - 6 * BLOCK}
+    s._queue.append((planned, s.worker.execute(planned)))
+    s.idle()
+    assert s.answers["other"] == answer(PROMPT[:100], 8)

@@ -256,7 +256,7 @@ def tells_no_end(self, scheduler_output):
             Request,
             "update_block_hashes",
             forgets_to_hash,
-            test_open_prompts.test_grows_idles_and_is_adopted_with_its_partial_block,
+            test_open_prompts.test_others_find_in_the_prefix_cache_what_was_appended,
         ),
     ],
 )
