@@ -73,8 +73,8 @@ def prompt(family: Family, seed: int, number: int) -> Counter[str]:
     """The same of a whole prompt with slots."""
     engine, random = plain(family.name), Random(f"{seed}/{family.name}/prompt/{number}")
     outcome = run(engine, case(random, engine.markers))
-    known = "splice_broken" in outcome.reasons
-    what = "exact" if outcome.exact else "broken" if known else "rewritten"
+    rewritten = "template_rewrote_slot" in outcome.reasons
+    what = "exact" if outcome.exact else "rewritten" if rewritten else "broken"
     return Counter(["prompts", "wrong" if outcome.silent else what])
 
 
