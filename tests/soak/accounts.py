@@ -29,6 +29,10 @@ core (measured by tracemalloc). What is smaller is counted one by one (``CAPS``)
 LEAST_READINGS = 4
 """In the second half, for a trend."""
 
+LEAST_PROGRAMS = 5000
+"""Of a run whose trend is judged. Memory grows in steps of up to 2 MiB, one of which is more than
+the bound in the second half of a shorter run."""
+
 # asyncio's own pool, vLLM's renderer and the timers of graphs: they are made when first needed.
 _THREADS = min(32, (os.cpu_count() or 1) + 4) + len(Shape) * len(Way) + 32
 _SLOTS = 64
@@ -123,6 +127,11 @@ def problems(base: Reading, readings: Sequence[Reading]) -> list[str]:
     return found
 
 
+def is_judged(readings: Sequence[Reading]) -> bool:
+    """Whether the run was long enough to judge the trend of its memory."""
+    return readings[-1].programs >= LEAST_PROGRAMS and bool(rss_slopes(readings))
+
+
 def process_problems(warm: Reading, readings: Sequence[Reading]) -> list[str]:
     """The same of file descriptors and memory. warm: after some programs that do not count."""
     last = readings[-1]
@@ -131,6 +140,8 @@ def process_problems(warm: Reading, readings: Sequence[Reading]) -> list[str]:
         for name, count in last.fds.items()
         if count > warm.fds[name]
     ]
+    if not is_judged(readings):
+        return found
     for name, rise in rss_slopes([beyond_caps(reading) for reading in readings]).items():
         if rise > RSS_BOUND_KIB:
             found.append(

@@ -13,6 +13,7 @@ from tests.soak.accounts import (
     SLOTS,
     TASKS,
     beyond_caps,
+    is_judged,
     problems,
     process_problems,
     risen,
@@ -71,6 +72,7 @@ def report(
         "faults_by_kind": {str(kind): count for kind, count in sorted(tally.faults.items())},
         "rss_slopes_kib_per_1000": slopes,
         "rss_slopes_beyond_caps": rss_slopes([beyond_caps(one) for one in record.readings]),
+        "rss_judged": last is not None and is_judged(record.readings),
         "rss_bound_kib_per_1000": RSS_BOUND_KIB,
         "growth_within_caps": {
             name: {"before": base.kept[name], "after": after[name], "cap": cap}
@@ -105,7 +107,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         "too few readings for a trend"
         if rise is None
         else f"{rise:.0f} KiB for 1000 programs at most; beyond what is remembered: {slopes}, "
-        f"{bound:.0f} allowed"
+        f"{bound:.0f} allowed" + ("" if found["rss_judged"] else ", not judged: too few programs")
     )
     ended = (
         f"{found['answered']} answered, {found['errors']} got an error, {found['left']} were left, "

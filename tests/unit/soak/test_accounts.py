@@ -99,6 +99,12 @@ def test_memory_that_has_settled_by_half_time_is_no_leak() -> None:
     assert process_problems(reading(0), readings) == []
 
 
+def test_the_trend_of_a_short_run_is_told_and_not_judged() -> None:
+    readings = [reading(programs, growth=1e5) for programs in range(100, 1001, 100)]
+    assert process_problems(reading(0), readings) == []
+    assert rss_slopes(readings)["core"] == pytest.approx(1e5, rel=0.01)
+
+
 def test_a_trend_needs_readings() -> None:
     assert rss_slopes([]) == {}
     assert rss_slopes([reading(500, growth=1e6), reading(1000, growth=1e6)]) == {}
