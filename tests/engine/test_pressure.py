@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grape_lc import GrapeEngine
+from grape_lc import GrapeEngine, InputVar, IntermediateVar, OutputVar, TaskFlow
 from grape_lc.engine.base import CallRequest
 from grape_lc.errors import UnsupportedRequestError
 from grape_lc.flow.sampling import Sampling
@@ -45,6 +45,38 @@ def test_open_prompts_give_way_and_nothing_hangs(tiny: GrapeEngine, stock: Grape
         u.ahead_outcome == "cold" for _, x in got for u in x.values()
     )
     assert held_back > 0, "the KV was not short: the test tests nothing"
+
+
+def wide(tasks: int) -> TaskFlow:
+    """One call, then so many side by side, each with a text of its own, then one that reads all."""
+    flow = TaskFlow(name="wide")
+    flow.add_variable(InputVar("topic"))
+    flow.add_variable(IntermediateVar("plan"))
+    flow.add_variable(OutputVar("verdict"))
+    sampling = Sampling(temperature=0.0, max_tokens=8, ignore_eos=True)
+    flow.add_task([("user", "Plan a text about {topic}.")], "plan", sampling=sampling)
+    names = [f"side{number}" for number in range(tasks)]
+    for number, name in enumerate(names):
+        flow.add_variable(IntermediateVar(name))
+        head = f"Reader {number} says: " + f"{SUBJECTS[number]}, {number}. " * 50
+        flow.add_task([("system", head), ("user", "{plan}")], name, sampling=sampling)
+    flow.add_task(
+        [("user", " ".join(f"{{{name}}}" for name in names))], "verdict", sampling=sampling
+    )
+    return flow
+
+
+def test_a_program_that_wants_more_than_there_is(tiny: GrapeEngine, stock: GrapeEngine) -> None:
+    """Its prompts are several times the KV, all ready at once. It ends, and so do those beside."""
+    jobs = [(wide(8), "bees"), *((chain(8), subject) for subject in SUBJECTS[:3])]
+    before = tiny.stats()
+    got = run_programs(tiny, jobs)
+    prompts = sum(usage.prompt_tokens for usage in got[0][1].values())
+    assert prompts > 2 * 32 * 32, "the KV was not short: the test tests nothing"
+    assert [tokens for tokens, _ in got] == [tokens for tokens, _ in run_programs(stock, jobs)]
+    after = tiny.stats()
+    assert after["free_blocks"] == before["free_blocks"]
+    assert after["requests"] == after["open_prompts"] == after["programs"] == 0
 
 
 def test_a_seeded_prompt_longer_than_a_step_is_refused(tiny: GrapeEngine) -> None:
