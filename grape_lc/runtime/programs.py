@@ -422,9 +422,8 @@ class PromptTable:
         if not prompt.alive or prompt.splicer.broken or prompt.state is State.COMPLETE:
             return []
         while prompt.slot is not None and self._fill(program, prompt):
-            self._next_slot(program, prompt)
-        if prompt.splicer.broken:
-            return []
+            if not self._next_slot(program, prompt):
+                return []
         prompt.fresh = 0
         complete = prompt.slot is None
         ids = prompt.splicer.commit(final=complete)
@@ -469,8 +468,8 @@ class PromptTable:
         self.counts["slot_stopped"] += prompt.stream.stopped
         return prompt.stream.complete
 
-    def _next_slot(self, program: _Program, prompt: _Prompt) -> None:
-        """Append the known text up to the next slot whose text is not."""
+    def _next_slot(self, program: _Program, prompt: _Prompt) -> bool:
+        """Append the known text up to the next slot whose text is not; False if it cannot be."""
         template = prompt.task.prompt
         render = partial(self._text.render, tools=template.tools)
         prefix, slot = content.known_prefix(template, program.text_of, render)
@@ -480,8 +479,9 @@ class PromptTable:
             prompt.splicer.broken = True
             prompt.slot = None
             self.counts["template_rewrote_slot"] += 1
-            return
+            return False
         prompt.slot, prompt.stream, prompt.seen = slot, None, 0
+        return True
 
     # ------------------------------------------------------------------ look-ups
 
