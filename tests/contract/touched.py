@@ -143,7 +143,7 @@ LEADS = {
     ("engine_core", "vllm_config"): "vllm_config",
 }
 _OURS = """
-_FINISH _LEVELS _LIMITS _REFUSALS args call checks chosen config core cost dict executor extra
+_FINISH _LEVELS _LIMITS _REFUSALS args c call checks chosen config core cost dict executor extra
 fields found hint how item kwargs late level limit load logger m message name outcome outputs
 part plan prompt ran references request requests sampling scheduled self snapshot step table
 tokenizer victim view views waiting why
