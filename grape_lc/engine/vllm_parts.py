@@ -15,8 +15,8 @@ class Method:
     """How a method is called or overridden.
 
     first: its first arguments, in this order. named: further ones that must exist somewhere.
-    Others may be left out by a caller. closed: it has no others. Ours takes its place with these arguments, and would fail in the
-    middle of a step if vLLM passed one more.
+    Others may be left out by a caller. closed: it has no others. Ours takes its place with these
+    arguments, and would fail in the middle of a step if vLLM passed one more.
     """
 
     first: tuple[str, ...] = ()

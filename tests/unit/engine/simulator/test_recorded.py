@@ -110,7 +110,7 @@ def test_a_call_that_was_cut_short_takes_a_step(tmp_path):
 def test_records_of_what_cannot_be_are_refused(tmp_path, change):
     path, _ = document(tmp_path)
     changed(path, change)
-    with pytest.raises(ConfigError, match="run 0|is no number of JSON"):
+    with pytest.raises(ConfigError, match=r"run 0|is no number of JSON"):
         from_record(path)
 
 
