@@ -31,13 +31,15 @@ settings.register_profile(
 )
 settings.load_profile("no deadline")
 
-# Files of tests that start engines of their own. All others with an engine share those of the
-# session: each of the two groups runs in one worker, so that no more than five engines are open.
+# Files of tests that use no engine of the session, only their own. All others with an engine share
+# those of the session, and some have one of their own besides. Each of the two groups runs in one
+# worker, so that no more than five engines are open.
 _OWN_ENGINES = frozenset(
     {
         "tests/contract/test_real_model.py",
         "tests/engine/test_bench.py",
         "tests/engine/test_demo.py",
+        "tests/engine/test_faults.py",
         "tests/engine/test_life.py",
         "tests/engine/test_notebook.py",
         "tests/engine/test_profile.py",
