@@ -39,7 +39,6 @@ _OWN_ENGINES = frozenset(
         "tests/contract/test_real_model.py",
         "tests/engine/test_bench.py",
         "tests/engine/test_demo.py",
-        "tests/engine/test_faults.py",
         "tests/engine/test_life.py",
         "tests/engine/test_notebook.py",
         "tests/engine/test_profile.py",
