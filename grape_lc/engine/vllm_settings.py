@@ -28,6 +28,7 @@ _ACCELERATOR_SETTINGS: dict[str, Any] = {
     "open_cap": 1024,
     "stretch": 1.15,
     "backlog_share": 0.07,
+    "late_s": 0.5,
     "rare": 0.0,
     "adopted_first": 2048,
     "grace_tokens": 256,

@@ -107,7 +107,8 @@ def _beside_decodes(snapshot: Snapshot, config: PolicyConfig, most: int) -> Room
         free, all_of_it = (cost.tokens_within(load, end_s) for end_s in (free_s, limit_s))
         if 2 * free >= all_of_it:
             limit_s = free_s
-    backlog = ceil(config.backlog_share * _backlog(snapshot))
+    late = max(1.0, snapshot.signals.behind / config.late_s)
+    backlog = ceil(min(1.0, late * config.backlog_share) * _backlog(snapshot))
     if backlog > 1:
         share_s = cost.seconds(load.plus(backlog))
         if share_s > limit_s:

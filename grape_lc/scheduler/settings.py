@@ -79,6 +79,9 @@ class PolicyConfig:
         as many tokens: where reading the weights hides them, as on an accelerator.
     open_stretch: the same for early work: up to this its tokens count as nearly free.
     backlog_share: a step may also take this share of the prefill that waits.
+    late_s: once the call that waits first has waited longer than this, that share grows with it, up
+        to all: or, where every token has its price, prefill that comes faster than short steps take
+        it would wait ever longer.
     slo_share: of the tightest TBT target, the part that a step may take.
     tight: while calls waited for KV in more than this share of steps, and nobody set targets,
         steps and order are vLLM's own.
@@ -126,6 +129,7 @@ class PolicyConfig:
     free_stretch: float = 1.02
     open_stretch: float = 1.1
     backlog_share: float = 0.1
+    late_s: float = 1.5
     slo_share: float = 0.98
     tight: float = 0.02
     thrash: float = 0.1
@@ -168,6 +172,7 @@ class PolicyConfig:
             *(
                 "thrash",
                 "backlog_share",
+                "late_s",
                 "slo_share",
                 "in_flight_s",
                 "root_s",
@@ -181,6 +186,8 @@ class PolicyConfig:
                 self._check(name, (int, float), 0)
         if self.prefill_cap is not None:
             self._check("prefill_cap", int, 1)
+        if not self.late_s:
+            raise ValueError("grape setting 'late_s' must be a number above 0: 0")
         if not self.margin <= self.wide_margin < 1:
             raise ValueError(
                 "grape settings must hold 0 <= margin <= wide_margin < 1: "

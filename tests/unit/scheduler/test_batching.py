@@ -104,6 +104,18 @@ def test_more_prefill_that_waits_makes_longer_steps():
     assert room_of(both, ADAPTIVE) == (Limit.BACKLOG, 120)
 
 
+def test_prefill_that_has_waited_long_makes_longer_steps():
+    config = ADAPTIVE.but(late_s=0.5)
+
+    def room(behind):
+        waiting = [make_view("c9", tokens=400)]
+        return room_of(decoding(4, cost=CPU, waiting=waiting, behind=behind), config)
+
+    assert room(0.0) == room(0.5) == (Limit.BACKLOG, 100)
+    assert room(1.0) == (Limit.BACKLOG, 200)
+    assert room(60.0) == (Limit.BACKLOG, 400), "all of it, and no more"
+
+
 def test_no_backlog_is_larger_than_a_step():
     waiting = [make_view(f"c{n}", tokens=400) for n in range(30)]
     assert room_of(decoding(4, cost=CPU, waiting=waiting), ADAPTIVE) == (Limit.BACKLOG, 128)

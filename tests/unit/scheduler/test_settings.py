@@ -43,6 +43,7 @@ def test_unknown_setting_names_the_known_ones():
         ("lump", 10**30),
         ("stretch", 10**400),
         ("backlog_share", float("inf")),
+        ("late_s", 0),
         ("ttft_s", float("nan")),
         ("lump", 0),
         ("prefill_cap", 0),
