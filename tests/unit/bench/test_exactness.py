@@ -190,7 +190,7 @@ def test_a_cancelled_program_ends_where_it_was_told_to() -> None:
     assert ended.count(False) >= 1
     assert not engine.open_programs
     assert recorder.answers() == recorder.answers()
-    list(engine.stream(CallRequest(text="later")))
+    list(engine.stream(CallRequest(messages=({"role": "user", "content": "later"},))))
     assert len(recorder.answers()) == len(ended), "it records no longer"
 
 
