@@ -24,8 +24,6 @@ _NGRAM = {
     "prompt_lookup_min": 2,
 }
 _SHORT = {"num_gpu_blocks_override": 80, "max_num_batched_tokens": 512}
-_EAGER = {"governor": False, "margin": 0.0, "wide_margin": 0.0}
-"""Early work goes on where KV is short, so that it really has to be dropped."""
 
 
 class ComparedEngine(EngineClient, Observable, Protocol):
@@ -89,24 +87,19 @@ def ways(seed: int) -> list[Way]:
     taken = ("adopted",)
     return [
         Way("stock, one at a time", "stock", share=1 / 6, at_once=1),
-        Way(
-            "KV short",
-            args={**_SHORT, "grape": _EAGER},
-            share=2 / 3,
-            must=("preemptions", "dropped"),
-        ),
+        Way("KV short", args=_SHORT, share=2 / 3, must=("preemptions",)),
         Way("drafting", args={"speculative_config": _NGRAM}, share=2 / 3, must=taken),
         Way(
             "all together",
             args={
                 **_SHORT,
                 "speculative_config": _NGRAM,
-                "grape": {**_EAGER, **chunk_settings(draw.randint(9, 128))},
+                "grape": chunk_settings(draw.randint(9, 128)),
             },
             share=2 / 3,
             rate=2.0,
             cancelled=0.5,
-            must=("preemptions", "dropped", "cancelled"),
+            must=("preemptions", "cancelled"),
         ),
         Way("plain", must=taken),
         Way("random arrival", rate=2.0, must=taken),
