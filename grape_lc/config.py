@@ -100,7 +100,10 @@ def graphs_dir() -> Path:
     return folder
 
 
-def graph_file(graph: str, source_hash: str, ending: str) -> Path:
-    """A file in ``graphs_dir()``, for one graph and version of its code. Raises as that does."""
+def graph_file(graph: str, source_hash: str, ending: str, folder: Path | None = None) -> Path:
+    """A file for one graph and version of its code, in ``folder``; by default ``graphs_dir()``.
+
+    Raises ConfigError as that does.
+    """
     name = re.sub(r"[^\w.-]+", "_", graph)[:80] or "graph"
-    return graphs_dir() / f"{name}-{source_hash[:12]}{ending}"
+    return (folder or graphs_dir()) / f"{name}-{source_hash[:12]}{ending}"

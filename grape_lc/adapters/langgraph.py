@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,7 @@ from grape_lc.adapters.template_store import TemplateStore, learned_path
 from grape_lc.adapters.templates import Templates
 from grape_lc.adapters.trace_process import is_tracing
 from grape_lc.adapters.tracing import check_compiled, to_taskflow
+from grape_lc.config import graphs_dir
 from grape_lc.errors import ConfigError, FlowError
 from grape_lc.files import is_special
 from grape_lc.flow.taskflow import TaskFlow
@@ -117,7 +119,10 @@ def attach(
     tenant = model.tenant if isinstance(model, ServedModel) else ""
     handler = ProgramHandler(templates, _engine_source(model), tenant or None)
     if learned != _MEMORY:
-        handler.savings.keep_in(lambda: savings_path(bare.name or "flow", digest()))
+        folder = None
+        with suppress(ConfigError):  # said when something is written
+            folder = graphs_dir()  # of now: it is written much later, on another thread
+        handler.savings.keep_in(lambda: savings_path(bare.name or "flow", digest(), folder))
     return as_attached(bare.with_config(callbacks=[handler]))
 
 

@@ -201,12 +201,12 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def savings_path(graph: str, source_hash: str) -> Path:
+def savings_path(graph: str, source_hash: str, folder: Path | None = None) -> Path:
     """Where the runs of a graph are kept; a change of its code makes it another file.
 
-    Raises ConfigError where there is no folder for a cache.
+    folder: by default ``graphs_dir()``. Raises ConfigError where there is none.
     """
-    return graph_file(graph, source_hash, ".savings.json")
+    return graph_file(graph, source_hash, ".savings.json", folder)
 
 
 def runs_of(source_hash: str) -> tuple[RunSavings, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -115,6 +116,7 @@ class Served:
             self.maker.encode,
         )
         self._loop = asyncio.new_event_loop()
+        weakref.finalize(self, self._loop.close)
 
     def ids(self, prompt: Prompt) -> list[int]:
         request = (

@@ -18,7 +18,7 @@ from grape_lc.runtime import client
 
 HOSTED = Path(__file__).parent / "hosted"
 MODEL = "someone/words"
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 
 BASE = {"programs": 0, "running": 0, "open_prompts": 0, "calls": 0, "waiting": 0}
 """An idle host: its engine's own, calls of the host, calls that the client waits for."""
