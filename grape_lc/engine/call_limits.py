@@ -52,6 +52,12 @@ def check_call(request: CallRequest) -> None:
     for name in ("program", "task", "label", "tenant", "tool_parser"):
         NAME_CHARS.check(len(getattr(request, name) or ""), f"the call's {name}", RequestError)
     CALL_MESSAGES.check(len(request.messages or ()), "the call", RequestError)
+    for number, message in enumerate(request.messages or ()):
+        if not isinstance(message.get("role"), str):
+            raise RequestError(
+                f"message {number} of the call has no role that is a text, such as 'user': "
+                f"{message!r:.60}"
+            )
     CALL_TOOLS.check(len(request.tools), "the call", RequestError)
     TEXT_CHARS.check(len(request.text or ""), "the call's text", PromptTooLongError)
     TEXT_CHARS.check(len(request.token_ids or ()), "the call's token_ids", PromptTooLongError)

@@ -291,3 +291,9 @@ def test_engine_arguments_that_cannot_be_sent_are_refused(kind):
 def test_errors_of_limits_are_of_our_tree():
     with pytest.raises(GrapeError):
         limits.FLOW_TASKS.check(10**6, "a flow", FlowFormatError)
+
+
+@pytest.mark.parametrize("message", [{}, {"content": "hi"}, {"role": None, "content": "hi"}])
+def test_a_message_without_a_role_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="message 1 of the call has no role"):
+        check_call(CallRequest(messages=({"role": "user", "content": "x"}, message)))
