@@ -172,7 +172,7 @@ def test_an_error_in_the_consumer_releases_the_run(
             RequestError,
             "list",
         ),
-        (CallRequest(messages=({"content": "no role"},)), RequestError, "chat template"),
+        (CallRequest(messages=({"content": "no role"},)), RequestError, "has no role"),
         (CallRequest(text="Now.", priority=-1), RequestError, "scheduling_policy='priority'"),
     ],
 )
