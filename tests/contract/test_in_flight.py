@@ -6,10 +6,6 @@ Every step is checked by the worker: a wrong block is an error there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from vllm.v1.request import RequestStatus
 
@@ -21,20 +17,9 @@ ASYNC = [kind for kind in KINDS if kind.asynchronous]
 
 
 @pytest.fixture(params=ASYNC, ids=lambda kind: kind.name)
-def flying(
-    request: pytest.FixtureRequest, model_config_dir: Path
-) -> Iterator[Callable[..., Simulation]]:
-    """Make simulations of asynchronous kinds; each must come to rest with all blocks back."""
-    kind: Kind = request.param
-    made: list[Simulation] = []
-
-    def make(**settings: Any) -> Simulation:
-        made.append(Simulation(model_config_dir, kind, **settings))
-        return made[-1]
-
-    yield make
-    for simulation in made:
-        simulation.close()
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """What ``simulate`` makes here: the asynchronous kinds only."""
+    return request.param  # type: ignore[no-any-return]
 
 
 def decoding(s: Simulation, name: str, prompt: list[int], n: int) -> None:
@@ -48,8 +33,8 @@ def decoding(s: Simulation, name: str, prompt: list[int], n: int) -> None:
 
 
 @pytest.mark.parametrize("flying_steps", [1, 2])
-def test_appended_while_its_chunks_are_on_the_way(flying, flying_steps):
-    s = flying(settings={"open_cap": 32})
+def test_appended_while_its_chunks_are_on_the_way(simulate, flying_steps):
+    s = simulate(settings={"open_cap": 32})
     s.open("o", PROMPT[:100])
     for _ in range(flying_steps):
         s.launch()
@@ -75,9 +60,9 @@ def test_appended_while_its_chunks_are_on_the_way(flying, flying_steps):
         (PROMPT[:20] + [7] * 40, "mismatch", 0),
     ],
 )
-def test_adopted_while_its_last_chunk_is_on_the_way(flying, prompt, outcome, tokens):
+def test_adopted_while_its_last_chunk_is_on_the_way(simulate, prompt, outcome, tokens):
     """What the call does not take is freed while a step that writes there is on the way."""
-    s = flying()
+    s = simulate()
     s.open("o", PROMPT[:150])
     s.launch()
     s.call("r", prompt, adopt="o")
@@ -90,9 +75,9 @@ def test_adopted_while_its_last_chunk_is_on_the_way(flying, prompt, outcome, tok
     assert s.answers["other"] == answer(OTHER[:120], 6)
 
 
-def test_cut_in_the_tail_while_the_step_that_wrote_it_is_on_the_way(flying):
+def test_cut_in_the_tail_while_the_step_that_wrote_it_is_on_the_way(simulate):
     """The call overwrites what the open prompt's chunk just wrote, in the next step."""
-    s = flying()
+    s = simulate()
     s.open("o", PROMPT[:61])
     s.launch()
     prompt = PROMPT[:55] + [7] * 20
@@ -103,8 +88,8 @@ def test_cut_in_the_tail_while_the_step_that_wrote_it_is_on_the_way(flying):
     assert s.answers["r"] == answer(prompt, 8)
 
 
-def test_released_and_opened_anew_while_its_chunk_is_on_the_way(flying):
-    s = flying(blocks=12)
+def test_released_and_opened_anew_while_its_chunk_is_on_the_way(simulate):
+    s = simulate(blocks=12)
     s.open("o", PROMPT[:150])
     s.launch()
     s.release("o")
@@ -118,9 +103,9 @@ def test_released_and_opened_anew_while_its_chunk_is_on_the_way(flying):
     assert s.answers["r"] == answer(OTHER[:155], 3)
 
 
-def test_dropped_then_appended_while_its_chunk_is_on_the_way(flying):
+def test_dropped_then_appended_while_its_chunk_is_on_the_way(simulate):
     """Real work takes its KV; what is appended then must not be computed behind what is gone."""
-    s = flying(blocks=14, settings={"governor": False})
+    s = simulate(blocks=14, settings={"governor": False})
     s.open("o", PROMPT[:100])
     s.launch()
     assert s.computed("o") == 64
@@ -137,9 +122,9 @@ def test_dropped_then_appended_while_its_chunk_is_on_the_way(flying):
     assert s.answers["a"] == answer(PROMPT[:130], 4)
 
 
-def test_adopted_call_is_preempted_with_its_chunk_on_the_way(flying):
+def test_adopted_call_is_preempted_with_its_chunk_on_the_way(simulate):
     """It is queued again, and gets what it had by the prefix cache or anew."""
-    s = flying(step_tokens=32)
+    s = simulate(step_tokens=32)
     s.open("o", PROMPT[:60])
     s.idle()
     s.call("r", PROMPT[:150], adopt="o")
@@ -155,9 +140,9 @@ def test_adopted_call_is_preempted_with_its_chunk_on_the_way(flying):
     assert s.computed("p") == 119
 
 
-def test_preempted_with_a_token_on_the_way_waits_for_it(flying):
+def test_preempted_with_a_token_on_the_way_waits_for_it(simulate):
     """Else the token would be sampled a second time."""
-    s = flying()
+    s = simulate()
     decoding(s, "r", PROMPT[:40], 30)
     s.scheduler.reset_prefix_cache(reset_running_requests=True)
     request = s.scheduler.requests["r"]
@@ -168,8 +153,8 @@ def test_preempted_with_a_token_on_the_way_waits_for_it(flying):
     assert s.computed("o") == 59
 
 
-def test_aborted_while_its_first_step_is_on_the_way(flying):
-    s = flying()
+def test_aborted_while_its_first_step_is_on_the_way(simulate):
+    s = simulate()
     s.open("o", PROMPT[:60])
     s.idle()
     s.call("r", PROMPT[:80], adopt="o")
@@ -183,9 +168,9 @@ def test_aborted_while_its_first_step_is_on_the_way(flying):
     assert s.answers["next"] == answer(OTHER[:90], 5)
 
 
-def test_feeder_ends_with_one_more_step_on_the_way(flying):
+def test_feeder_ends_with_one_more_step_on_the_way(simulate):
     """Its last token is known a step late: the step behind it was scheduled for it too."""
-    s = flying()
+    s = simulate()
     s.open("o", PROMPT[:60])
     s.call("up", OTHER[:30], n=5, feeds=True)
     s.plain("busy", [9] * 20, n=60)
@@ -200,8 +185,8 @@ def test_feeder_ends_with_one_more_step_on_the_way(flying):
 
 
 @pytest.mark.parametrize("how", ["abort", "preempt", "adopt"])
-def test_with_drafts_on_the_way(flying, how):
-    s = flying(drafts=3)
+def test_with_drafts_on_the_way(simulate, how):
+    s = simulate(drafts=3)
     decoding(s, "busy", [7] * 30, 40)
     s.open("o", PROMPT[:80])
     s.launch()
@@ -217,9 +202,9 @@ def test_with_drafts_on_the_way(flying, how):
         assert s.answers["busy"] == answer([7] * 30, 40)
 
 
-def test_short_of_kv_with_steps_on_the_way(flying):
+def test_short_of_kv_with_steps_on_the_way(simulate):
     """Calls are preempted with tokens on the way, while open prompts give way and come back."""
-    s = flying(blocks=20, rows=4, settings={"governor": False})
+    s = simulate(blocks=20, rows=4, settings={"governor": False})
     s.open("o", PROMPT[:80])
     s.idle()
     for number in range(4):
