@@ -32,29 +32,21 @@ from grape_lc.errors import (
     ModelNotFoundError,
     RequestError,
 )
-from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
 from grape_lc.flow.events import ProgramFinished, TaskFinished, TaskStarted, TokenEvent
-from grape_lc.runtime import client
-
-HERE = Path(__file__).parent / "hosted"
-MODEL = "someone/words"
+from tests.unit.runtime.word_graphs import MODEL, text_of, two_tasks, word_hosts
 
 
 @pytest.fixture(autouse=True)
-def word_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def word_engine() -> Iterator[None]:
     """The host loads the word engine instead of vLLM."""
-    monkeypatch.setattr(client, "_VLLM", "word_engine:WordEngine")
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    with word_hosts():
+        yield
 
 
 @pytest.fixture
 def engine() -> Iterator[GrapeEngine]:
     with GrapeEngine(MODEL, progress=False) as engine:
         yield engine
-
-
-def text_of(deltas: Iterator[CallDelta]) -> str:
-    return "".join(delta.text for delta in deltas)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
@@ -70,16 +62,6 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
-
-
-def flow() -> TaskFlow:
-    flow = TaskFlow(name="two")
-    flow.add_variable(InputVar("topic"))
-    flow.add_variable(IntermediateVar("plan"))
-    flow.add_variable(OutputVar("text"))
-    flow.add_task("plan {topic} now", "plan")
-    flow.add_task([("user", "write {plan|strip} out")], "text")
-    return flow
 
 
 def test_streams_from_threads_and_loops_at_once(engine: GrapeEngine) -> None:
@@ -130,7 +112,7 @@ async def test_nothing_blocks_an_event_loop(
 
     for name in ("send", "sendall", "sendto", "recv"):
         monkeypatch.setattr(socket.socket, name, watched(name))
-    program = engine.open_program(flow(), {"topic": "bees"})
+    program = engine.open_program(two_tasks(), {"topic": "bees"})
     assert [d.text async for d in engine.astream(CallRequest(text="a b"))] == ["a ", "b "]
     engine.close_program(program)
     assert len(sends) >= 3
@@ -310,7 +292,7 @@ def test_a_scheduler_without_its_hooks_serves_plainly_and_says_so() -> None:
     with pytest.warns(RuntimeWarning, match=reason):
         engine = GrapeEngine(MODEL, progress=False, hook_missing=reason).start()
     with engine:
-        result = flow().run_sync(engine, {"topic": "bees"})
+        result = two_tasks().run_sync(engine, {"topic": "bees"})
         assert result.outputs == {"text": "write plan bees now out "}
         assert engine.stats()["adopted"] == 0
         assert engine.info()["early_refusal"] == reason
@@ -348,7 +330,7 @@ def test_an_observer_that_raises_is_removed_and_calls_go_on(
 
 async def test_flow_runs_with_its_second_prompt_prefilled_ahead(engine: GrapeEngine) -> None:
     """Events in order, values complete, the open prompt taken over, nothing left behind."""
-    events = [event async for event in flow().stream(engine, {"topic": "bees"})]
+    events = [event async for event in two_tasks().stream(engine, {"topic": "bees"})]
     kinds = [type(e) for e in events]
     assert kinds[0] is TaskStarted
     assert kinds[-1] is ProgramFinished
@@ -369,18 +351,18 @@ async def test_flow_runs_with_its_second_prompt_prefilled_ahead(engine: GrapeEng
 
 def test_flow_runs_synchronously(engine: GrapeEngine) -> None:
     """The same result without an event loop, and usage for each task."""
-    result = flow().run_sync(engine, {"topic": "bees"})
+    result = two_tasks().run_sync(engine, {"topic": "bees"})
     assert result.outputs == {"text": "write plan bees now out "}
     assert result.usage["text"].ahead_tokens > 0
     with pytest.raises(FlowInputError, match="topic"):
-        flow().run_sync(engine, {})
+        two_tasks().run_sync(engine, {})
 
 
 def test_a_flow_that_fails_or_is_left_releases_everything(engine: GrapeEngine) -> None:
     """The other calls of the run are cancelled, its program is closed."""
     with pytest.raises(CallFailedError):
-        flow().run_sync(engine, {"topic": "fail"})
-    events = flow().stream_sync(engine, {"topic": "slow"})
+        two_tasks().run_sync(engine, {"topic": "fail"})
+    events = two_tasks().stream_sync(engine, {"topic": "slow"})
     next(events)
     events.close()  # type: ignore[attr-defined]
     wait_for(lambda: engine.stats()["running"] == 0)
@@ -402,7 +384,7 @@ def test_calls_without_a_program_are_found_by_their_prompts(engine: GrapeEngine)
     plan = CallRequest(text="plan bees now")
     write = CallRequest(messages=({"role": "user", "content": "write plan bees now out"},))
     assert found(engine.stream(plan))[2] == "none"
-    program = engine.open_program(flow(), {"topic": "bees"})
+    program = engine.open_program(two_tasks(), {"topic": "bees"})
     assert found(engine.stream(CallRequest(text="plan wasps now")))[2] == "none"
     assert found(engine.stream(plan)) == ("plan bees now ", "adopted", "content")
     assert found(engine.stream(write)) == ("write plan bees now out ", "adopted", "content")
@@ -420,7 +402,7 @@ def test_a_call_that_names_its_task_takes_it_from_one_that_was_guessed(
     engine: GrapeEngine,
 ) -> None:
     """What the other one still says is not fed; a call of n is no guess for its siblings."""
-    program = engine.open_program(flow(), {"topic": "slow bees"})
+    program = engine.open_program(two_tasks(), {"topic": "slow bees"})
     guess = engine.stream(CallRequest(text="plan slow bees now"))
     assert next(guess).text == "plan "
     real = CallRequest(text="plan bees now", program=program, task="plan")

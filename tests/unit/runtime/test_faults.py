@@ -18,24 +18,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from grape_lc import GrapeEngine
-from grape_lc.engine.base import CallDelta, CallRequest
+from grape_lc.engine.base import CallRequest
 from grape_lc.engine.endings import how_it_ended
 from grape_lc.errors import EngineClosedError, EngineDiedError
-from grape_lc.runtime import client
 from grape_lc.runtime.engine_log import log_tail
 from grape_lc.runtime.environment import host_environment
 from grape_lc.runtime.groups import lives
 from grape_lc.runtime.run_folder import RunFolder, sweep
-
-HERE = Path(__file__).parent / "hosted"
-MODEL = "someone/words"
+from tests.unit.runtime.word_graphs import MODEL, text_of, word_hosts
 
 
 @pytest.fixture(autouse=True)
-def word_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def word_engine() -> Iterator[None]:
     """The host loads the word engine instead of vLLM."""
-    monkeypatch.setattr(client, "_VLLM", "word_engine:WordEngine")
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    with word_hosts():
+        yield
 
 
 @pytest.fixture
@@ -50,10 +47,6 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def words(engine: GrapeEngine, text: str) -> str:
     return text_of(engine.stream(CallRequest(text=text)))
-
-
-def text_of(deltas: Iterator[CallDelta]) -> str:
-    return "".join(delta.text for delta in deltas)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:

@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from grape_lc import GrapeEngine, InputVar, IntermediateVar, OutputVar, TaskFlow
+from grape_lc import GrapeEngine
 from grape_lc.engine.base import CallRequest
-from grape_lc.runtime import client
+from tests.unit.runtime.word_graphs import MODEL, two_tasks, word_hosts
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrapeEngine]:
+def engine() -> Iterator[GrapeEngine]:
     """In the place of vLLM, an engine that answers with the words of the prompt."""
-    monkeypatch.setattr(client, "_VLLM", "word_engine:WordEngine")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "hosted"))
-    with GrapeEngine("someone/words", progress=False) as engine:
+    with word_hosts(), GrapeEngine(MODEL, progress=False) as engine:
         yield engine
-
-
-def flow() -> TaskFlow:
-    flow = TaskFlow(name="two")
-    flow.add_variable(InputVar("topic"))
-    flow.add_variable(IntermediateVar("plan"))
-    flow.add_variable(OutputVar("text"))
-    flow.add_task("plan {topic} now", "plan")
-    flow.add_task([("user", "write {plan|strip} out")], "text")
-    return flow
 
 
 def test_a_call_and_a_program_are_seen_while_they_last(engine: GrapeEngine) -> None:
     before = engine.stats()
     assert before["client"] == {"calls": 0}
     assert before["host"]["calls"] == before["host"]["programs"] == 0
-    program = engine.open_program(flow(), {"topic": "bees"})
+    program = engine.open_program(two_tasks(), {"topic": "bees"})
     stream = engine.stream(CallRequest(text="one slow"))
     assert next(stream).text == "one "
     during = engine.stats()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
@@ -13,6 +13,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from grape_lc import ChatGrape, GrapeEngine
+from grape_lc.engine.base import CallDelta
 from grape_lc.flow import InputVar, IntermediateVar, OutputVar, TaskFlow
 from grape_lc.runtime import client
 
@@ -42,6 +43,11 @@ def until(true: Callable[[], bool], what: str = "it") -> None:
         time.sleep(0.005)
 
 
+def text_of(deltas: Iterable[CallDelta]) -> str:
+    """The whole answer."""
+    return "".join(delta.text for delta in deltas)
+
+
 def left_in(engine: GrapeEngine) -> dict[str, int]:
     """What ``BASE`` names."""
     stats = engine.stats()
@@ -65,6 +71,17 @@ def flow() -> TaskFlow:
     flow.add_task([("user", "for {plan|strip}")], "pro")
     flow.add_task([("user", "against {plan|strip}")], "contra")
     flow.add_task([("user", "weigh {pro|strip} and {contra|strip}")], "text")
+    return flow
+
+
+def two_tasks() -> TaskFlow:
+    """plan -> text."""
+    flow = TaskFlow(name="two")
+    flow.add_variable(InputVar("topic"))
+    flow.add_variable(IntermediateVar("plan"))
+    flow.add_variable(OutputVar("text"))
+    flow.add_task("plan {topic} now", "plan")
+    flow.add_task([("user", "write {plan|strip} out")], "text")
     return flow
 
 
